@@ -114,7 +114,7 @@ PYTHON = {
     "chain: columns that differ": (lambda: chain().fit([X, X[:, :2]], [C, C]), r"X\[1\] has 2 features, but X\[0\] has 3"),
     "latent: a start that is none": (lambda: latent(init=[0]).fit(X, C[:8], **CUT), r"init must be a word or 8"),
     "rank: another kind of y": (
-        lambda: rank().partial_fit(X, SETS).partial_fit(X, C), r"y was a sequence of label sets before"
+        lambda: rank().partial_fit(X, SETS).partial_fit(X, C), r"y must be a sequence of label sets"
     ),
     "rank: another width": (lambda: rank().partial_fit(X, Y).partial_fit(X[:, :2], Y), r"X has 2 features"),
     "rank: entropy that grows": (

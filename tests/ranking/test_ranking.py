@@ -1,7 +1,6 @@
 """`LabelRanker`: known answers, the naive twin, guarantees, limit cases, growth."""
 
 import json
-import pickle
 import warnings
 from itertools import pairwise
 from pathlib import Path
@@ -11,12 +10,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.base import clone
-from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler
 from sklearn.svm import LinearSVC
 
 from maxmargin import LabelRanker
@@ -133,6 +127,7 @@ def test_guarantees(update, regulariser, rows):
     model = ranker(update, regulariser, C=C, margin=margin, trace=True)
     model.partial_fit(X, sets(Y), classes=range(5))
     gains = model.trace_["gain"]
+    assert model.dual_objective_ == pytest.approx(gains.sum())
     if update != "fixed":
         assert gains.min() >= -1e-12
     smallest = margin * C - model.curvature_ * C**2
@@ -154,18 +149,6 @@ def test_guarantees(update, regulariser, rows):
         bound = model.mistake_bound(W, X, sets(Y))
         assert bound == pytest.approx(primal / smallest if smallest > 0 else np.inf)
         assert model.n_mistakes_ <= bound
-
-
-@pytest.mark.parametrize("regulariser", ["squared", "entropy"])
-def test_dual_equals_the_sum_of_gains(regulariser):
-    X, Y = stream(2, m=40, rows="real")
-    model = ranker("worst_pair", regulariser, C=0.7, margin=0.4, trace=True)
-    model.partial_fit(X, sets(Y), classes=range(4))
-    twin = naive.NaiveRanker(4, 6, "worst_pair", regulariser, 0.4, 0.7)
-    for x, relevant in zip(X, Y, strict=True):
-        twin.round(x, relevant)
-    assert model.dual_objective_ == pytest.approx(twin.dual, abs=1e-9)
-    assert model.dual_objective_ == pytest.approx(model.trace_["gain"].sum())
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -197,14 +180,13 @@ def test_dual_stays_below_the_optimum_of_a_generic_solver_and_reaches_it(regular
     assert model.dual_objective_ == pytest.approx(best, abs=1e-6)
 
 
-@pytest.mark.parametrize("update", ["fixed", "worst_pair", "all_pairs"])
-@pytest.mark.parametrize("regulariser", ["squared", "entropy"])
-@pytest.mark.parametrize("rows", ["binary", "scaled", "real"])
+@pytest.mark.parametrize(("update", "regulariser"), SIX)
+@pytest.mark.parametrize("rows", ["scaled", "real"])
 def test_passes_raise_the_dual(update, regulariser, rows):
     X, Y = stream(5, m=30, n=8, k=4, rows=rows)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = ranker(update, regulariser, C=0.5, margin=0.4, max_iter=60, tol=0.0, random_state=1)
+        model = ranker(update, regulariser, C=0.5, margin=0.4, max_iter=40, tol=0.0, random_state=1)
         model.fit(X, sets(Y))
     duals = [record["dual"] for record in model.history_]
     assert (np.diff(duals) >= -1e-10).all()
@@ -223,14 +205,14 @@ def passes(regulariser, dtype=np.float64, **options):
     state.declare(4)
     relevant = Relevant(np.searchsorted(on[0], np.arange(31)), on[1])
     return OnlineRanking(
-        RankingProblem(0.4, 0.5), state, rows, relevant, state.survey(rows), remember=True,
+        RankingProblem(0.4, 0.5), state, rows, relevant, state.inspect(rows), remember=True,
         random_state=np.random.RandomState(0), **options,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("regulariser", ["squared", "entropy"])
-def test_looking_at_a_solver_changes_nothing(regulariser, dtype):
+def test_certificates_change_nothing(regulariser, dtype):
     plain, watched = passes(regulariser, dtype, renewal=3), passes(regulariser, dtype, renewal=3)
     for _ in range(8):
         plain.epoch(Clock())
@@ -331,13 +313,7 @@ def test_fit_shuffles_and_partial_fit_does_not(kind, dense):
     assert shuffled.n_mistakes_ == by_hand.n_mistakes_ and shuffled.threshold_ == by_hand.threshold_
     online = LabelRanker(random_state=7).partial_fit(X, y, classes=range(4))
     np.testing.assert_array_equal(online.coef_, ranker().fit(X, y).coef_)
-
-
-def test_a_file_sorted_by_class_is_learnt():
-    X, y = load_digits(return_X_y=True)
-    rows = np.argsort(y, kind="stable")
-    model = LabelRanker(random_state=0).fit(X[rows], y[rows])
-    assert model.score(X, y) > 0.93 > 0.6 > ranker().fit(X[rows], y[rows]).score(X, y)
+    assert hasattr(by_hand, "history_") and not hasattr(by_hand.partial_fit(X, y), "history_")
 
 
 def test_more_passes_than_memory_are_refused():
@@ -404,17 +380,14 @@ def test_a_new_label_starts_from_scratch_and_keeps_the_guarantee(update, regular
     assert model.mistake_bound(W, X, y) == pytest.approx(primal / smallest if smallest > 0 else np.inf)
 
 
-def test_two_labels_make_the_last_two_updates_equal():
-    for regulariser in ("squared", "entropy"):
-        X, Y = stream(3, m=60, k=2, single=True)
-        second, third = (
-            ranker(update, regulariser, C=0.9, margin=0.4).partial_fit(X, Y.argmax(1)) for update in SIX_BEST
-        )
-        np.testing.assert_allclose(second.coef_, third.coef_, atol=1e-11)
-        assert second.n_mistakes_ == third.n_mistakes_
-
-
-SIX_BEST = ("worst_pair", "all_pairs")
+@pytest.mark.parametrize("regulariser", ["squared", "entropy"])
+def test_two_labels_make_the_last_two_updates_equal(regulariser):
+    X, Y = stream(3, m=60, k=2, single=True)
+    options = {"regulariser": regulariser, "C": 0.9, "margin": 0.4}
+    second, third = (ranker(update, **options) for update in ("worst_pair", "all_pairs"))
+    second, third = second.partial_fit(X, Y.argmax(1)), third.partial_fit(X, Y.argmax(1))
+    np.testing.assert_allclose(second.coef_, third.coef_, atol=1e-11)
+    assert second.n_mistakes_ == third.n_mistakes_
 
 
 def test_fixed_step_squared_is_the_ranking_perceptron():
@@ -435,18 +408,9 @@ def test_fixed_step_squared_is_the_ranking_perceptron():
         np.testing.assert_allclose(model.coef_, C * W, atol=1e-9)
 
 
-@pytest.mark.parametrize("update", SIX_BEST)
-def test_squared_depends_on_the_ratio_of_c_and_margin(update):
-    X, Y = stream(8, m=40, rows="real")
-    one = ranker(update, C=0.3, margin=1.0).fit(X, sets(Y))
-    two = ranker(update, C=0.6, margin=2.0).fit(X, sets(Y))
-    np.testing.assert_allclose(2 * one.coef_, two.coef_, atol=1e-10)
-
-
 @pytest.mark.parametrize("update", UPDATES.values())
-@pytest.mark.parametrize("rows", ["binary", "real"])
-def test_entropy_invariances(update, rows):
-    X, Y = stream(8, m=25, rows=rows)
+def test_entropy_invariances(update):
+    X, Y = stream(8, m=12, rows="real")
     one = ranker(update, "entropy", C=0.6, margin=0.3).fit(X, sets(Y))
     scaled = ranker(update, "entropy", C=0.2, margin=0.9).fit(3 * X, sets(Y))
     shifted = ranker(update, "entropy", C=0.6, margin=0.3).fit(X + 2.0, sets(Y))
@@ -454,18 +418,17 @@ def test_entropy_invariances(update, rows):
     np.testing.assert_allclose(one.coef_, shifted.coef_, atol=1e-8)
 
 
-@pytest.mark.parametrize("repeats", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [10**4, pytest.param(10**6, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("update", "regulariser"), SIX)
-def test_long_streams_with_a_large_c_stay_finite(update, regulariser, repeats):
-    """A hundred thousand rounds, and a million."""
+def test_long_streams_with_a_large_c_stay_finite(update, regulariser, rounds):
     rng = np.random.RandomState(0)
     X = sp.random_array((5000, 30), density=0.2, random_state=0, format="csr")
     X.data[:] = 1.0
     y = rng.randint(6, size=5000)
     model = ranker(update, regulariser, C=1e3, margin=0.5)
-    for _ in range(repeats):
+    for _ in range(rounds // 5000):
         model.partial_fit(X, y)
-    assert model.n_rounds_ == 5000 * repeats
+    assert model.n_rounds_ == rounds
     assert np.isfinite(model.coef_).all() and np.isfinite(model.dual_objective_)
     if regulariser == "entropy":
         np.testing.assert_allclose(model.coef_.sum(axis=1), 1.0, atol=1e-9)
@@ -493,16 +456,6 @@ def test_averaging_is_the_mean_over_rounds():
     assert model.n_mistakes_ == current.n_mistakes_
 
 
-def test_averaging_over_passes_counts_every_round():
-    X, Y = stream(12, m=30, rows="real")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model = ranker(average=True, max_iter=4, tol=0, random_state=0).fit(X, sets(Y))
-        last = ranker(max_iter=4, tol=0, random_state=0).fit(X, sets(Y))
-    scale = np.abs(last.coef_).max()
-    assert np.abs(model.coef_).max() <= 2 * scale and not np.allclose(model.coef_, last.coef_)
-
-
 @pytest.mark.parametrize(("update", "regulariser"), SIX)
 def test_input_kinds_give_the_same_model(update, regulariser):
     X, Y = stream(13, m=40, n=12, rows="scaled")
@@ -523,10 +476,10 @@ def test_input_kinds_give_the_same_model(update, regulariser):
         assert single.coef_.dtype == np.float32
 
 
-@pytest.mark.parametrize(("update", "regulariser"), SIX)
-def test_a_wide_feature_space_equals_padding(update, regulariser):
+@pytest.mark.parametrize("regulariser", ["squared", "entropy"])
+def test_a_wide_feature_space_equals_padding(regulariser):
     X, Y = stream(14, m=40, n=10)
-    options = {"C": 0.5, "margin": 0.3}
+    update, options = "all_pairs", {"C": 0.5, "margin": 0.3}
     padded = ranker(update, regulariser, **options).fit(np.hstack([X, np.zeros((40, 15))]), sets(Y))
     wide = ranker(update, regulariser, n_features=25, **options).fit(X, sets(Y))
     np.testing.assert_allclose(wide.coef_, padded.coef_, atol=1e-12)
@@ -548,9 +501,6 @@ def test_a_growing_feature_space():
     np.testing.assert_allclose(
         grown.label_scores(np.ones((1, 14))), base.label_scores(np.ones((1, 10))), atol=1e-12
     )
-    for wrong in ({"n_features": "grow"}, {"average": True}):
-        with pytest.raises(ValueError, match="squared"):
-            ranker(regulariser="entropy", **wrong).fit(X, sets(Y))
 
 
 def test_rounds_without_pairs_teach_nothing():
@@ -581,82 +531,52 @@ def test_label_kinds_and_prediction_rules():
         assert set(np.flatnonzero(row)) == set(order[:2])
     scores = np.take_along_axis(top.label_scores(X), ranks.astype(int), axis=1)
     assert (np.diff(scores, axis=1) <= 0).all()
-
-
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_frames(library):
-    frames = pytest.importorskip(library)
-    X, Y = stream(17, m=30)
-    names = [f"f{j}" for j in range(6)]
+    frames = pytest.importorskip("pandas")
     labels = frames.DataFrame({f"l{k}": Y[:, k].astype(int) for k in range(4)})
-    model = ranker().fit(frames.DataFrame(dict(zip(names, X.T, strict=True))), labels)
-    assert model.classes_.tolist() == ["l0", "l1", "l2", "l3"]
-    assert model.feature_names_in_.tolist() == names
-    answer = model.predict(frames.DataFrame(dict(zip(names, X.T, strict=True))))
-    assert isinstance(answer, frames.DataFrame) and list(answer.columns) == ["l0", "l1", "l2", "l3"]
-    np.testing.assert_allclose(model.coef_, ranker().fit(X, Y.astype(int)).coef_)
+    model = ranker().fit(X, labels)
+    assert model.classes_.tolist() == list(model.predict(X).columns) == ["l0", "l1", "l2", "l3"]
+    np.testing.assert_array_equal(model.predict(X), on)
 
 
-def test_clear_errors():
-    X, Y = stream(18, m=10)
-    y = Y.astype(float)
-    y[3, 1] = np.nan
-    with pytest.raises(ValueError, match="row 3"):
-        ranker().fit(X, y)
-    with pytest.raises(ValueError, match="NaN"):
-        ranker().fit(np.where(X == 1, np.nan, X), sets(Y))
-    with pytest.raises(ValueError, match="one kind"):
-        ranker().partial_fit(X, np.arange(10) % 3).partial_fit(X, Y.astype(int))
-    with pytest.raises(ValueError, match="one kind"):
-        ranker().partial_fit(X, np.arange(10) % 3).partial_fit(X, sets(Y))
-    with pytest.raises(ValueError, match="no classes"):
-        ranker().partial_fit(X, np.arange(10) % 3).partial_fit(X, np.full(10, np.nan))
-    with pytest.raises(ValueError, match="one type"):
-        ranker().partial_fit(X, np.arange(10) % 3).partial_fit(X, np.array(list("abababababab"[:10])))
-    with pytest.raises(ValueError, match="label columns"):
-        ranker().partial_fit(X, Y.astype(int)).partial_fit(X, Y[:, :2].astype(int))
-    with pytest.raises(ValueError, match="inconsistent"):
-        ranker().fit(X, sets(Y)[:5])
-    with pytest.raises(ValueError, match="range"):
-        ranker(C=np.inf).fit(X, sets(Y))
-    with pytest.raises(ValueError, match="solver='exact' was removed; use solver='auto'"):
-        ranker(solver="exact").fit(X, sets(Y))
+KINDS = "keep to one kind"
+X_WRONG, Y_WRONG = stream(18, m=10)
+CODES, ONES = np.arange(10) % 3, np.ones((4, 6))
+# The call on a ranker, the error, and what its message names.
+WRONG = {
+    "unknown label": (lambda r: r.fit(X_WRONG, np.where(np.eye(10, 4, -3), np.nan, Y_WRONG)), "row 3"),
+    "missing value": (lambda r: r.fit(np.where(X_WRONG == 1, np.nan, X_WRONG), sets(Y_WRONG)), "NaN"),
+    "indicator": (lambda r: r.partial_fit(X_WRONG, CODES).partial_fit(X_WRONG, Y_WRONG.astype(int)), KINDS),
+    "sets": (lambda r: r.partial_fit(X_WRONG, CODES).partial_fit(X_WRONG, sets(Y_WRONG)), KINDS),
+    "no class": (lambda r: r.partial_fit(X_WRONG, CODES).partial_fit(X_WRONG, CODES + np.nan), "no classes"),
+    "type": (lambda r: r.partial_fit(X_WRONG, CODES).partial_fit(X_WRONG, list("abababcdcd")), "one type"),
+    "width": (lambda r: r.partial_fit(X_WRONG, Y_WRONG + 0).partial_fit(X_WRONG, Y_WRONG[:, :2] + 0), "columns"),
+    "length": (lambda r: r.fit(X_WRONG, sets(Y_WRONG)[:5]), "inconsistent"),
+    "C": (lambda r: r.set_params(C=np.inf).fit(X_WRONG, CODES), "range"),
+    "solver": (lambda r: r.set_params(solver="exact").fit(X_WRONG, CODES), "was removed; use solver='auto'"),
+    "entropy grows": (
+        lambda r: r.set_params(regulariser="entropy", n_features="grow").fit(X_WRONG, CODES), "squared",
+    ),
+    "entropy average": (
+        lambda r: r.set_params(regulariser="entropy", average=True).fit(X_WRONG, CODES), "squared",
+    ),
+    "unmet label": (lambda r: r.fit(X_WRONG, CODES).mistake_bound(ONES[:3], X_WRONG, CODES + 1), "not met"),
+    "shape of W": (lambda r: r.fit(X_WRONG, CODES).mistake_bound(ONES, X_WRONG, CODES), "shape"),
+    "rounds": (lambda r: r.fit(X_WRONG, CODES).mistake_bound(ONES[:3], X_WRONG[:4], CODES[:4]), "10 rounds"),
+    "simplex": (
+        lambda r: r.set_params(regulariser="entropy").fit(X_WRONG, CODES).mistake_bound(
+            ONES[:3], X_WRONG, CODES
+        ),
+        "sum to one",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_wrong_calls_name_what_to_change(call):
+    with pytest.raises(ValueError, match=WRONG[call][1]):
+        WRONG[call][0](ranker())
     with pytest.raises(AttributeError, match="trace"):
-        _ = ranker().fit(X, sets(Y)).trace_
-    model = ranker().fit(X, sets(Y))
-    with pytest.raises(ValueError, match="has not met"):
-        model.mistake_bound(model.coef_, X, [{"x"}] * 10)
-    with pytest.raises(ValueError, match="shape"):
-        model.mistake_bound(np.ones((2, 2)), X, sets(Y))
-    with pytest.raises(ValueError, match="10 rounds"):
-        model.mistake_bound(model.coef_, X[:4], sets(Y)[:4])
-    with pytest.raises(ValueError, match="sum to one"):
-        ranker(regulariser="entropy").fit(X, sets(Y)).mistake_bound(np.ones((4, 6)), X, sets(Y))
-
-
-def test_pickle_and_going_on():
-    X, Y = stream(19, m=40)
-    for regulariser in REGULARISERS.values():
-        model = ranker(regulariser=regulariser, margin=0.3).partial_fit(
-            X[:20], sets(Y[:20]), classes=range(4)
-        )
-        twin = pickle.loads(pickle.dumps(model))
-        np.testing.assert_array_equal(
-            model.partial_fit(X[20:], sets(Y[20:])).coef_, twin.partial_fit(X[20:], sets(Y[20:])).coef_
-        )
-        assert not hasattr(model, "history_")
-
-
-def test_inside_scikit_learn():
-    X, Y = stream(20, m=90, n=12, k=3, single=True)
-    Y = np.eye(3, dtype=bool)[X[:, :3].argmax(1)]
-    y = np.array(["a", "b", "c"])[Y.argmax(1)]
-    pipe = make_pipeline(MaxAbsScaler(), ranker(max_iter=20, random_state=0))
-    search = GridSearchCV(pipe, {"labelranker__C": [0.01, 1.0]}, cv=3).fit(X, y)
-    assert search.best_score_ > 0.9
-    assert cross_val_score(ranker(), X, y, cv=3).mean() > 0.6
-    fitted = ranker(trace=True, n_predicted=2).fit(X, y)
-    assert clone(fitted).get_params() == fitted.get_params() and not hasattr(clone(fitted), "classes_")
+        _ = ranker().fit(X_WRONG, CODES).trace_
 
 
 @pytest.mark.parametrize("regulariser", ["squared", "entropy"])

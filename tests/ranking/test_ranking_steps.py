@@ -97,17 +97,17 @@ def test_best_step_known_answers(case):
         found /= c
         other = interior(logit(q), relevant, case["gamma"] / c, case["C"] * c, steps.LOGISTIC) / c
     else:
-        spread = x.max() - x.min()
-        scaled = x / spread
+        span = x.max() - x.min()
+        scaled = x / span
         logs = np.log(naive.softmax(theta))
         scores = naive.softmax(theta) @ scaled
-        gamma, C = case["gamma"] / spread, case["C"] * spread
+        gamma, C = case["gamma"] / span, case["C"] * span
         loss = gamma - (scores[relevant > 0].min() - scores[relevant == 0].max())
         form = steps.Round(steps.TILTED, gamma, C, k, relevant, scores, logs, np.full(k, -np.inf), scaled)
         other = np.zeros(k)
         interior_point(form, loss, other)
         gap = steps.round_gap(form, other)
-        other /= spread
+        other /= span
         found = other
     assert gap < 1e-11
     np.testing.assert_allclose(found, case["alpha"], atol=1e-8)

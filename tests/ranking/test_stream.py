@@ -15,11 +15,13 @@ def examples(m=40):
     return X, y, [{f"w{j}": 1.0 for j in np.flatnonzero(row)} for row in X]
 
 
-@pytest.mark.parametrize("update", ["fixed", "worst_pair", "all_pairs"])
-def test_one_at_a_time_equals_a_chunk(update):
+@pytest.mark.parametrize(
+    ("update", "weighting"), [("fixed", None), ("worst_pair", "idf"), ("all_pairs", "auto")]
+)
+def test_one_at_a_time_equals_a_chunk(update, weighting):
     X, y, rows = examples()
-    chunk = LabelRanker(update).partial_fit(X, y)
-    one = StreamRanker(LabelRanker(update, n_features="grow"))
+    chunk = LabelRanker(update, weighting=weighting).partial_fit(X, y)
+    one = StreamRanker(LabelRanker(update, n_features="grow", weighting=weighting))
     for row, label in zip(rows, y.tolist(), strict=True):
         one.learn_one(row, label)
     assert one.ranker.n_mistakes_ == chunk.n_mistakes_

@@ -8,7 +8,7 @@ EQUATIONS: dict[str, str] = {
     "(4)": "problem.RankingState.conjugate",
     "(5)": "problem.RankingProblem.dual",
     "(6)": "loops.add_steps",
-    "Lemma 1": "problem.RankingProblem.smallest_gain",
+    "Lemma 1": "problem.RankingProblem.mistake_bound",
     "(7)": "step_loops.worst_pair",
     "(8)": "loops.find_step",
     "(9)": "step_loops.pair_step",

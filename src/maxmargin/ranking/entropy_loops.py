@@ -1,15 +1,14 @@
-"""Weights on the simplex: how a row reads them and how a step moves them, under the entropy.
+"""Weights on the simplex under the entropy: scores of a row, and steps.
 
-The weights of label y are w_j = e^(theta_j) / Z over all n coordinates, 1/n at first. Three
-arrays carry them, feature-major: `theta` is the master (an underflowed weight can come back),
-`v` = e^(theta - c_y) makes scoring free of exponentials, and `z` = Z_y e^(-c_y) is the normaliser.
-A step touches only the columns of its row and multiplies z. These products round; `slack` bounds
-what has gathered, and the column of a label is computed anew from theta when that is no longer
-small beside z, or when z leaves [1e-100, 1e100]. Coordinates that never occurred have theta = 0
-and are counted, not stored.
+The weights of label y are w_j = e^(theta_j) / Z over all n coordinates, 1/n at the start. Three feature-major
+arrays store them: `theta` is exact (an underflowed weight can grow again), `v` = e^(theta - c_y) makes scores
+free of exponentials, and `z` = Z_y e^(-c_y) is the normaliser. A step touches only the columns of its row and
+multiplies z. These products round; `slack` bounds the accumulated error. The column of a label is recomputed
+from theta when `slack` is no longer small relative to z, or when z leaves [1e-100, 1e100]. Coordinates that
+have not occurred have theta = 0; they are counted, not stored.
 
-A row is NULL (constant: it cannot move any weight), LOGISTIC (two values, base and base + slope,
-which covers binary rows) or TILTED (anything else); see `step_loops`.
+A row is NULL (constant: it cannot move any weight), LOGISTIC (two values, base and base + slope, which
+includes binary rows) or TILTED (any other row); see `step_loops`.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from maxmargin.ranking.step_loops import (
     worst_pair,
 )
 
-# Below this a mass or a weight is computed from its logarithm.
+# A mass or a weight below this is computed from its logarithm.
 TINY = 1e-200
-# What a product adds to the slack of z, relative to z; the slack that z may have; the range of log z.
+# Rounding of z by one product, the largest slack, both relative to z, and the largest |log z|.
 ROUNDING, DRIFT, WIDEST = 4e-16, 1e-12, 230.0
 
 
 class EntropyWeights(NamedTuple):
-    """The weights on the simplex as the header of this file has them."""
+    """The weights on the simplex; the header of this file defines the arrays."""
 
     theta: np.ndarray
     v: np.ndarray
@@ -51,36 +50,36 @@ class EntropyWeights(NamedTuple):
 
 
 @compiled
-def survey_rows(rows, n_features, shapes):
-    """Kind of every row, its base and slope (two values), and the range of its values."""
+def inspect_rows(rows, n_features, shapes):
+    """Write the kind of every row, its base and slope (two values), and the range of its values."""
     data, _, indptr, _ = rows
-    kind, base, slope, spread = shapes
+    kind, base, slope, span = shapes
     for i in range(indptr.size - 1):
         low, high, count = math.inf, -math.inf, 0
         for e in range(indptr[i], indptr[i + 1]):
             if data[e] != 0.0:
                 count += 1
                 low, high = min(low, data[e]), max(high, data[e])
-        base[i], slope[i], spread[i] = 0.0, 0.0, 0.0
+        base[i], slope[i], span[i] = 0.0, 0.0, 0.0
         if count == 0 or (count == n_features and low == high):
             kind[i] = NULL
             base[i] = low if count else 0.0
         elif low == high:
-            kind[i], slope[i], spread[i] = LOGISTIC, low, abs(low)
+            kind[i], slope[i], span[i] = LOGISTIC, low, abs(low)
         elif count == n_features:
             between = False
             for e in range(indptr[i], indptr[i + 1]):
                 between = between or low < data[e] < high
-            kind[i], spread[i] = TILTED if between else LOGISTIC, high - low
+            kind[i], span[i] = TILTED if between else LOGISTIC, high - low
             if not between:
                 base[i], slope[i] = low, high - low
         else:
-            kind[i], spread[i] = TILTED, max(high, 0.0) - min(low, 0.0)
+            kind[i], span[i] = TILTED, max(high, 0.0) - min(low, 0.0)
 
 
 @helper(hot=True)
 def two_value_keys(weights, cols, known, sign, again, work):
-    """Keys of the logits without the old step; `logit` keeps those with it where they differ."""
+    """Turn masses into keys of logits without the old step; `logit` stores those with it."""
     for y in range(known):
         mass = work.mass[y]
         q = mass / weights.z[y]
@@ -96,7 +95,7 @@ def two_value_keys(weights, cols, known, sign, again, work):
 
 @helper(hot=True)
 def tilted_keys(weights, cols, x, known, update, work):
-    """Scores without the old step, and the log weights of the labels whose step may need them."""
+    """Write the scores without the old step, and the log weights of labels whose step may need them."""
     for y in range(known):
         work.mass[y] /= weights.z[y]
         work.key[y] /= weights.z[y]
@@ -113,7 +112,7 @@ def tilted_keys(weights, cols, x, known, update, work):
 
 @helper
 def apply_tilted(weights, y, cols, x, change, growth):
-    """theta[:, y] += change x on the columns of the row; `growth` is the change of log Z."""
+    """Add change * x to theta[:, y] on the columns of the row; `growth` is the change of log Z."""
     for j in range(cols.size):
         weights.theta[cols[j], y] += change * x[j]
     if not _renormalise(weights, y, change, growth):
@@ -136,13 +135,13 @@ def apply_flat(weights, y, cols, change, growth):
 
 @helper(hot=True)
 def _renormalise(weights, y, change, growth):
-    """Scale z of label y by e^growth; True when its column was computed anew instead."""
+    """Multiply z of label y by e^growth; return True if its column was recomputed instead."""
     z, slack = weights.z, weights.slack
     if abs(math.log(z[y]) + growth) > WIDEST:
         refresh(weights, y)
         return True
     grown = z[y] * math.exp(growth)
-    # Rounding of the old z stays in the new one, which may be much smaller.
+    # The absolute error of the old z remains in the new one, which may be much smaller.
     slack[y] += ROUNDING * (z[y] + grown * (1.0 + abs(growth) + abs(change)))
     z[y] = grown
     if slack[y] > DRIFT * grown:
@@ -153,7 +152,7 @@ def _renormalise(weights, y, change, growth):
 
 @compiled
 def refresh(weights, y):
-    """Recompute the column and normaliser of label y from its master theta."""
+    """Recompute the column and the normaliser of label y from theta."""
     theta, v, c, used, n_features = weights.theta, weights.v, weights.c, weights.used, weights.n_features
     top = 0.0 if used < n_features else theta[0, y]
     for j in range(used):
@@ -170,7 +169,7 @@ def refresh(weights, y):
 
 @helper
 def _log_rest(weights, y, cols, mark):
-    """Log of the mass of label y outside the row, summed afresh: no cancellation."""
+    """Return the log mass of label y outside the row, as a new sum without cancellation."""
     theta, v, used = weights.theta, weights.v, weights.used
     for j in range(cols.size):
         mark[cols[j]] = 1
@@ -179,6 +178,7 @@ def _log_rest(weights, y, cols, mark):
     for j in range(used):
         if not mark[j]:
             total += v[j, y]
+    # If this sum underflows, the largest theta is taken out before the exponentials.
     if total >= TINY:
         result = math.log(total) - math.log(weights.z[y])
     else:
@@ -199,7 +199,7 @@ def _log_rest(weights, y, cols, mark):
 
 @helper
 def _logit(mass, weights, y, cols, mark):
-    """Logit of the mass of label y on the row, where its plain value is 0 or 1 up to rounding."""
+    """Return the logit of the mass of label y on the row, if the mass itself rounds to 0 or 1."""
     if mass < TINY:
         top = -math.inf
         for j in range(cols.size):
@@ -215,7 +215,7 @@ def _logit(mass, weights, y, cols, mark):
 
 @helper
 def _log_weights(weights, y, cols, x, work):
-    """Fill the log weights of label y on the row without its old step; return that of the rest."""
+    """Write the log weights of label y on the row without its old step; return the log weight of the rest."""
     log_z = weights.c[y] + math.log(weights.z[y])
     for j in range(cols.size):
         work.log_weight[y, j] = weights.theta[cols[j], y] - log_z - work.old[y] * x[j]

@@ -1,8 +1,7 @@
 """Online label ranking: `LabelRanker`.
 
-The functions at the end are the seam that `stream.StreamRanker` shares with it: they take rows
-that are known to be in order (CSR or C-contiguous floats of an admissible width) and skip the
-checks of X, which would cost more than a single row does.
+The functions at the end are shared with `stream.StreamRanker`. They skip the checks of X, which would cost
+more than a single row does; their rows must be CSR or C-contiguous floats of an admissible width.
 """
 
 from __future__ import annotations
@@ -65,16 +64,16 @@ from maxmargin.ranking.problem import (
     RankingProblem,
     RankingState,
     SquaredState,
-    reordered,
+    reorder,
 )
 
-# How steps are found, by the update and the kind of the rows alone; the first row that holds is taken.
+# How steps are found, chosen by the update and the kind of the rows alone; the first row that holds applies.
 ROWS = (
     Row(
         "pair steps",
         lambda update, general: update != "all_pairs",
         OnlineRanking,
-        "Updates I and II: the worst pair of labels alone moves.",
+        "Updates I and II: only the worst pair of labels moves.",
     ),
     Row(
         "pdip",
@@ -94,7 +93,7 @@ ROWS = (
 
 
 def rounds(*given: Any, update: str, interior_point: bool = False, **options: Any) -> Solver:
-    """`OnlineRanking` with steps as the first row that holds says, or by interior points if asked to."""
+    """Return `OnlineRanking` with steps by the first row that holds, or by interior points if requested."""
     *_, shapes = given
     row = first_that_holds(ROWS, update, interior_point or shapes.has_general_rows)
     solver: Solver = row.build(*given, name=row.name, update=update, interior_point=interior_point, **options)
@@ -105,27 +104,27 @@ SOLVERS: dict[str, Choice] = {
     "auto": Choice(rounds, "Water filling where it applies, the paper's interior point method elsewhere."),
     "pdip": Choice(partial(rounds, interior_point=True), "The paper's interior point method for every step."),
 }
-# A step of update III is accepted silently when its certified gap is this small a part of the round's loss.
+# A step of update III with a larger gap, relative to the loss and scores of its round, causes a warning.
 STEP_TOLERANCE = 1e-7
-# A few passes of an online learner promise no convergence, and warn of none.
+# An online learner with at most this many passes does not warn that it has not converged.
 FEW_PASSES = 5
 DEFAULT_MARGIN = {"squared": 1.0, "entropy": 0.01}
-# How each weighting multiplies the entries of a row.
+# How each weighting multiplies the entries of a row (`SquaredState`).
 WEIGHTINGS: dict[str, dict[str, Any]] = {
     "idf": {"rarity": True, "damped": False, "smooth": False},
     "sqrt-idf": {"rarity": True, "damped": True, "smooth": False},
     "smooth-idf": {"rarity": True, "damped": True, "smooth": True},
 }
-# What "auto" takes for rows of zeros and ones: experiments/ranking_weighting.py compares them.
+# The weighting of "auto" for rows of zeros and ones; experiments/ranking_weighting.py compares them.
 OF_PRESENCE = "smooth-idf"
-# Columns that a model file can ask for before any was met; a fitted one brings their array along.
+# Largest n_features of a stored ranker that has learnt nothing; otherwise the file has an array of this size.
 WIDEST_UNSEEN = 2**24
-# What `fit` alone can say, and `partial_fit` makes untrue.
+# Attributes of `fit` that `partial_fit` deletes.
 OF_FIT = ("primal_objective_", "duality_gap_", "history_", "n_iter_", "solver_")
 
 
 def _check_learner(state: Mapping[str, Any], sizes: Sizes) -> None:
-    """A rule: what was learnt is of the regulariser, labels and width that the parameters say."""
+    """Check that the weights have the regulariser, labels and width of the parameters."""
     width = state["n_features"]
     if "_state" not in state:
         if isinstance(width, Integral) and int(width) > WIDEST_UNSEEN:
@@ -147,70 +146,68 @@ def _check_learner(state: Mapping[str, Any], sizes: Sizes) -> None:
 class LabelRanker(Explained, LabelClassifier, Iterative):
     """Rank labels by relevance, learning from one example at a time.
 
-    Each round scores all labels, learns which of them are relevant, and moves the weights so
-    that relevant labels come out on top by a margin. Three updates and two regularisers make
-    six algorithms; every one of them ascends the dual of one optimisation problem, which
-    bounds the number of ranking mistakes by the objective of *any* fixed competitor.
+    Each round scores all labels, reads which of them are relevant, and moves the weights so that relevant
+    labels score higher than the others by a margin. Three updates and two regularisers make six algorithms;
+    each of them ascends the dual of one optimisation problem. The objective of *any* fixed competitor
+    therefore bounds the number of ranking mistakes.
 
     Parameters
     ----------
     update : {"fixed", "worst_pair", "all_pairs"}, default="all_pairs"
-        How the weights move (updates I, II, III of the paper). "fixed": a step of size C for the
-        worst pair of labels, after a mistake only; with the squared norm this is the ranking
-        perceptron, with the entropy exponentiated gradient. "worst_pair": the best step for that
-        pair, whenever the margin is violated; with the squared norm this is PA-I.
-        "all_pairs": the best step over all pairs at once.
+        How the weights move (updates I, II, III of the paper). "fixed": a step of size C for the worst pair
+        of labels, after a mistake only; with the squared norm this is the ranking perceptron, with the
+        entropy exponentiated gradient. "worst_pair": the best step for that pair, whenever it violates the
+        margin; with the squared norm this is PA-I. "all_pairs": the best step over all pairs at once.
     regulariser : {"squared", "entropy"}, default="squared"
-        Half the squared norm, or relative entropy to the uniform weights. The latter keeps each
-        label's weights on the simplex: nonnegative, sum one. It suits many features of which
-        few matter; give (x, -x) when an effect may be negative.
+        Half the squared norm, or relative entropy to the uniform weights. The entropy keeps the weights of
+        each label on the simplex: nonnegative, sum one. It suits many features of which few matter. Use (x,
+        -x) as features if effects may be negative.
     C : float, default=1.0
-        Largest step of a round, and the weight of the sum of losses in the problem behind it
-        (the paper's C and scikit-learn's are the same here).
+        Largest step of a round, and weight of the sum of losses in the objective (C of the paper and C of
+        scikit-learn agree).
     margin : float, default=None
-        By how much relevant labels should win. None means 1 for "squared" and 0.01 for
-        "entropy". Under the entropy a score is an average of x, so a margin that reaches the range
-        of x can never be met, and every round then takes the full step; with the presence of
-        thousands of words, averages are small and margins of 0.001 to 0.01 work well.
+        Difference between the scores of relevant labels and of others. None means 1 for "squared" and 0.01
+        for "entropy". Under the entropy a score is an average of x, so a margin as large as the range of x
+        cannot be met, and every round takes the full step. Averages over the presence of thousands of words
+        are small; there, margins of 0.001 to 0.01 work well.
     solver : {"auto", "pdip"}, default="auto"
-        Solver of "all_pairs". "auto" is water filling, which covers the squared norm, and the entropy
-        for rows of two values (word presence, say), and elsewhere "pdip", the paper's interior point
+        Solver of "all_pairs". "auto" is water filling for the squared norm and, under the entropy, for rows
+        of two values (word presence, for example); for other rows it is "pdip", the paper's interior point
         method.
     max_iter : int, default=5
-        Passes of `fit`. One is the online algorithm; more are block-coordinate ascent on the dual
-        of the whole sample, which keeps the step of every row (rows x labels floats). A few passes
-        promise no convergence: `fit` warns of none unless more than five were allowed.
+        Passes of `fit`. One is the online algorithm. More are block-coordinate ascent on the dual of the
+        whole sample and store the step of every row (rows x labels floats). `fit` warns that it has not
+        converged only if more than five passes were allowed.
     tol : float, default=1e-3
         With more than one pass, `fit` stops at this relative duality gap (P - D) / |P|.
     time_limit : float, default=None
         Seconds after which `fit` stops.
     weighting : {"auto", "idf", "sqrt-idf", "smooth-idf"} or None, default="auto"
-        With "idf" an entry counts by how rare its column was in the rounds before, and each row
-        has length one: in round t, entry j is multiplied by r_j = log((2 + t) / (1 + c_j)), where c_j
-        of the t rounds before had it ("squared" only); with "sqrt-idf" by the root of r_j, with
-        "smooth-idf" by the root of 1 + r_j, which leaves more to frequent columns. "auto" is
-        "smooth-idf" where the rows of `fit`, or those of the first `partial_fit` that are not all zero,
-        hold nothing but zeros and ones, as the presence of words and tags does, and None elsewhere.
-        None learns from the rows as they are, which is the paper's algorithm. `predict` goes on with
-        the counts reached and does not move them, and the mistake bound is that of the weighed
-        rows. Takes the memory of a second array of values while a call lasts.
+        With "idf" each entry is weighted by the rarity of its column in the rounds before, and each row is
+        scaled to length one: in round t, entry j is multiplied by r_j = log((2 + t) / (1 + c_j)), where c_j
+        of the t rounds before had a nonzero there ("squared" only). "sqrt-idf" uses the square root of r_j,
+        "smooth-idf" the square root of 1 + r_j, which keeps more of frequent columns. "auto" is "smooth-idf"
+        if the rows of `fit`, or the first rows of `partial_fit` that are not all zero, contain only zeros and
+        ones, such as the presence of words; else None. None uses the rows as they are, which is the paper's
+        algorithm. `predict` uses the present counts and does not change them; `mistake_bound` is that of the
+        weighted rows. Each call needs memory for a second array of values.
     average : bool, default=False
         Predict with the average of the weights over all rounds ("squared" only).
     n_features : int or "grow", default=None
-        Size of the feature space. None: the columns of the first X. An integer: X may have up to
-        so many columns, a hashed space for instance; only columns that occur take memory.
-        "grow": each X may be wider than the last ("squared" only).
+        Size of the feature space. None: the number of columns of the first X. An integer: X may have up to
+        this many columns, for example those of a hashed space; only columns with entries take memory. "grow":
+        each X may be wider than the one before ("squared" only).
     n_predicted : int, default=None
-        For sets of labels, how many labels `predict` gives. None: those that score above a
-        threshold learnt online (see Notes).
+        For sets of labels, how many labels `predict` returns. None: all labels that score above a threshold
+        learnt online (see Notes).
     trace : bool, default=False
         Keep mistake, loss and gain of every round in `trace_`.
     shuffle : bool, default=True
-        Whether `fit` visits the rows in random order. Files are often sorted by class, and one pass
-        over such a file forgets the first classes; False keeps the order of the rows in the first
-        pass, as `partial_fit` always does. Takes the memory of a second X while `fit` lasts.
+        Whether `fit` visits the rows in random order. Files are often sorted by class, and one pass over such
+        a file forgets the first classes. False keeps the order of the rows in the first pass, as
+        `partial_fit` always does. Needs memory for a second X during `fit`.
     random_state : int, RandomState instance or None, default=0
-        Order of the rows in `fit`; None is another one in every fit.
+        Order of the rows in `fit`; None means a different order in every fit.
     verbose : bool, default=False
         Print a line per pass.
 
@@ -219,39 +216,37 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
     classes_ : ndarray of shape (n_labels,)
         The labels: sorted after `fit`, in order of first occurrence after `partial_fit`.
     n_rounds_, n_mistakes_ : int
-        Rounds of the online pass, and how many of them ranked some irrelevant label at or above a
-        relevant one.
+        Rounds of the online pass, and how many of them ranked an irrelevant label at or above a relevant one.
     n_first_occurrences_, n_first_mistakes_ : int
-        Rounds that brought a label never met before, and the mistakes among them, which no
-        learner can avoid. A new label enters its first round with the weights of a beginner.
+        Rounds with a label that had not occurred before, and the mistakes among them, which no learner can
+        avoid. A new label starts with the initial weights.
     dual_objective_ : float
         Dual objective reached; at most the primal objective of any competitor.
     primal_objective_, duality_gap_, history_, n_iter_, solver_
-        After `fit` only: primal objective of the weights, relative gap, one record per pass,
-        number of passes, and how the steps were found ("water-filling").
+        After `fit` only: primal objective of the weights, relative gap, one record per pass, number of
+        passes, and how the steps were found ("water-filling").
     curvature_ : float
-        Largest kappa(x) met: |x|^2, or a quarter of the squared range of x under the entropy.
+        Largest kappa(x) of all rounds: |x|^2, or a quarter of the squared range of x under the entropy.
     step_gap_ : float
         Largest certified gap of a step of "all_pairs", relative to the loss and scores of its round.
     threshold_ : float
-        Score above which `predict` calls a label relevant.
+        Score above which `predict` returns a label.
     trace_ : structured array of shape (n_rounds_,)
         Fields mistake, loss, gain; with ``trace=True``.
     coef_ : ndarray of shape (n_labels, n_features)
-        Weights that predict; built when asked for.
+        Weights that predict; computed on every access.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
     Notes
     -----
-    A round costs O(nonzeros x labels) for the scores and O(nonzeros) for every label it moves.
-    There is no intercept; add a column of ones if you need one. Rows whose label set is empty or
-    complete teach nothing and are no mistakes. Ties are mistakes, and go to the label that comes
-    first in `classes_`.
+    A round costs O(nonzeros x labels) for the scores and O(nonzeros) for every label that moves. There is no
+    intercept; add a column of ones if you need one. Rows with an empty or a complete label set change nothing
+    and are no mistakes. Ties are mistakes, and go to the label that comes first in `classes_`.
 
-    The threshold is the running average, over all rounds, of the midpoint between the lowest
-    relevant and the highest irrelevant score, taken before the update; recent rounds weigh more
-    (weights grow linearly, or are equal when averaging).
+    The threshold is the running average, over all rounds, of the midpoint between the lowest relevant and the
+    highest irrelevant score before the update. Recent rounds have more weight (weights grow linearly, or are
+    equal when averaging).
 
     References
     ----------
@@ -325,7 +320,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y):
-        """Start afresh and learn from all rows, shuffled, `max_iter` times.
+        """Learn from all rows from scratch, in random order, `max_iter` times.
 
         Parameters
         ----------
@@ -352,7 +347,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
 
     @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y, classes=None):
-        """Predict and update for each row in turn; labels may occur for the first time anywhere.
+        """Predict and update for each row in turn; new labels may occur at any time.
 
         Parameters
         ----------
@@ -373,21 +368,21 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         learn_rows(self, matrix, y)
         return self
 
-    # Whether the order of the rounds is lost; files of earlier versions do not say, and it never was.
+    # Whether `fit` shuffled the rows; files of earlier versions lack this attribute.
     _shuffled = False
 
     def _start(self, matrix: Any, labels: GrowingLabels, shuffled: bool = False) -> None:
-        """Fresh weights for the labels that are known in advance."""
+        """Initialise the weights for the labels that are known in advance."""
         if self.regulariser == "entropy" and (self.average or self.n_features == "grow"):
             wrong = "average=True" if self.average else 'n_features="grow"'
             raise ValueError(
-                f'{wrong} needs regulariser="squared": the entropy starts from weights 1/n_features '
-                "and touches all of them in every step."
+                f'{wrong} needs regulariser="squared": under the entropy, weights start at 1/n_features and '
+                "all of them change in every step."
             )
         if self.regulariser == "entropy" and self.weighting in WEIGHTINGS:
             raise ValueError(
-                f'weighting="{self.weighting}" needs regulariser="squared": weighed rows have many values, '
-                "and the entropy is fast on rows of two."
+                f'weighting="{self.weighting}" needs regulariser="squared": weighted rows have many values, '
+                "and the entropy is fast on rows of two values only."
             )
         self._state: RankingState
         if self.regulariser == "entropy":
@@ -403,40 +398,40 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         self._trace: list[np.ndarray] = []
 
     def _solver(self, matrix: Any, y: Any, order: np.ndarray | None = None, **options: Any) -> OnlineRanking:
-        """The chosen solver on the rows and labels of one call, checked before anything moves.
-
-        `order` is that of the rounds, by default the order of the rows.
-        """
+        """Build the solver for the rows and labels of one call; `order` is the order of the rounds."""
         problem, state = self._problem(), self._state
         state.own()
         rows = Rows.of(matrix if order is None else matrix[order])
         if self.n_features == "grow":
             state.widen(rows.shape[1])
-        # The first rows with entries settle what the stream is.
-        unsettled = self.weighting == "auto" and not state.used
-        if unsettled and isinstance(state, SquaredState) and holds_presence(matrix):
-            state.weigh_from_now(**WEIGHTINGS[OF_PRESENCE])
-        shapes = state.survey(rows)
+        # "auto" is decided by the first rows with entries.
+        undecided = self.weighting == "auto" and not state.used
+        if undecided and isinstance(state, SquaredState) and holds_presence(matrix):
+            state.start_weighting(**WEIGHTINGS[OF_PRESENCE])
+        shapes = state.inspect(rows)
         bounded = self.regulariser == "entropy" and self.update != "fixed"
         if bounded and 0 < shapes.largest_range <= problem.gamma:
             warn(
-                f"margin={problem.gamma:g} reaches the range of every row of X ({shapes.largest_range:g}): "
-                "it can never be met and every round takes the full step C; use a smaller margin."
+                f"margin={problem.gamma:g} is at least the range of every row of X "
+                f"({shapes.largest_range:g}): no round can meet it, and each takes the full step C; "
+                "use a smaller margin."
             )
         relevant = self._labels.read(y)
         if order is not None:
-            relevant = reordered(relevant, order)
+            relevant = reorder(relevant, order)
         interpret(max(matrix.shape[0], FEW_ROWS), matrix.shape[1], len(self._labels.classes))
         build = choose(self, SOLVERS).build
-        solver = build(problem, state, state.meet(rows), relevant, shapes, update=self.update, **options)
-        return cast(OnlineRanking, solver)
+        weighted = state.weight_rows(rows, count=True)
+        return cast(
+            OnlineRanking, build(problem, state, weighted, relevant, shapes, update=self.update, **options)
+        )
 
     def _problem(self) -> RankingProblem:
         margin = DEFAULT_MARGIN[self.regulariser] if self.margin is None else self.margin
         return RankingProblem(float(margin), float(self.C))
 
     def _read_stream(self, X: Any, *, reset: bool) -> Any:
-        """Validate X; with `n_features` given its width may vary."""
+        """Validate X; if `n_features` is set, its width may vary."""
         if reset or self.n_features is None:
             matrix = self._read_rows(X, reset=reset)
         else:
@@ -452,7 +447,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         return matrix
 
     def _attributes(self, state: RankingState) -> dict[str, Any]:
-        """What the rounds so far amount to, and what prediction needs."""
+        """Return the fitted attributes of a state."""
         return {
             "_state": state,
             "_labels": self._labels,
@@ -469,14 +464,14 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         }
 
     def _store(self, state: RankingState, records: list[np.ndarray]) -> None:
-        """Publish what the rounds so far amount to."""
+        """Store the attributes of a state, and warn if one of its steps was not optimal."""
         self.__dict__.update(self._attributes(state))
         if self.trace:
             self._trace += records
         if state.worst_gap > STEP_TOLERANCE:
             warn(
-                f"A step of 'all_pairs' was certified only to a relative gap of {state.worst_gap:.1e}; the "
-                "model and its bound are valid, but that step was not the best one. Scale X or lower C.",
+                f"The certified relative gap of a step of 'all_pairs' is {state.worst_gap:.1e}. The model "
+                "and its bound are valid, but that step was not the best one. Scale X or lower C.",
                 ConvergenceWarning,
             )
 
@@ -485,7 +480,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         """Mistake, loss and dual gain of every round; needs ``trace=True``."""
         check_is_fitted(self, "classes_")
         if not self.trace:
-            raise AttributeError("trace_ is kept with trace=True only.")
+            raise AttributeError("trace_ is stored with trace=True only; fit again with it.")
         rounds = np.concatenate([np.empty((0, 3)), *self._trace])
         out = np.empty(len(rounds), [("mistake", bool), ("loss", float), ("gain", float)])
         out["mistake"], out["loss"], out["gain"] = rounds.T
@@ -493,12 +488,12 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
 
     @property
     def coef_(self) -> np.ndarray:
-        """Weights that predict, labels x features; built anew on every access."""
+        """Weights that predict, labels x features; computed on every access."""
         check_is_fitted(self, "classes_")
         return self._state.weights()
 
     def label_scores(self, X):
-        """Score of every label for every row, whatever the number of labels.
+        """Return the score of every label for every row, for any number of labels.
 
         Returns
         -------
@@ -509,14 +504,14 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
 
     def _terms(self, X: Any) -> Terms:
         check_is_fitted(self, "classes_")
-        rows = self._state.weigh(Rows.of(self._read_stream(X, reset=False))).matrix
+        rows = self._state.weight_rows(Rows.of(self._read_stream(X, reset=False))).matrix
         weights = self.coef_[:, : rows.shape[1]]
         terms = linear_terms(self, rows, weights, np.zeros(len(weights)))
         two = self._labels.single_label and len(self.classes_) == 2
         return terms.contrasted() if two else terms
 
     def decision_function(self, X):
-        """Scores of the labels; for a class vector of two classes, the second's lead over the first.
+        """Return the scores of the labels; for two classes, the second score minus the first.
 
         Returns
         -------
@@ -528,7 +523,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         return scores
 
     def rank(self, X):
-        """Labels of every row from the most to the least relevant.
+        """Return the labels of every row from the most to the least relevant.
 
         Returns
         -------
@@ -537,7 +532,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         return self.classes_[descending(self.label_scores(X))]
 
     def predict(self, X):
-        """Most relevant label of every row; for sets, the top `n_predicted` or all above `threshold_`.
+        """Predict the most relevant label; for sets, the top `n_predicted` or all above `threshold_`.
 
         Returns
         -------
@@ -546,18 +541,17 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         return choose_labels(self, self.label_scores(X), X)
 
     def mistake_bound(self, W, X, y):
-        """Largest number of mistakes that the competitor W allows this learner on the stream (X, y).
+        """Return the largest number of mistakes that the competitor W allows on the stream (X, y).
 
-        The bound is P(W) / (margin C - curvature_ C^2) with P(W) the regulariser of W plus C times
-        its losses, over the labels known in each round; it is infinite when C is too large for the
-        data (C >= margin / curvature_).
+        The bound is P(W) / (margin C - curvature_ C^2), where P(W) is the regulariser of W plus C times its
+        losses over the labels known in each round. It is infinite if C >= margin / curvature_.
 
         Parameters
         ----------
         W : array-like of shape (n_labels, n_features)
             Weights of the competitor, rows in the order of `classes_`; on the simplex for "entropy".
         X, y
-            All rounds that the learner has seen; with a `weighting` in their order.
+            All rounds of the learner; with a `weighting`, in their order.
 
         Returns
         -------
@@ -572,17 +566,17 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
             raise ValueError("Each row of W must be nonnegative and sum to one under the entropy.")
         if self._shuffled and isinstance(state, SquaredState) and state.rarity:
             raise ValueError(
-                "The rows were weighed by what came before them, so the bound depends on the order of the "
-                "rounds, which shuffle=True does not keep; fit with shuffle=False or weighting=None."
+                "With a weighting the bound depends on the order of the rounds, which shuffle=True does not "
+                "keep; fit with shuffle=False or weighting=None."
             )
         matrix = self._read_stream(X, reset=False)
         if matrix.shape[0] != state.n_rounds:
             raise ValueError(
-                f"X has {matrix.shape[0]} rows, but the learner has seen {state.n_rounds} rounds."
+                f"X has {matrix.shape[0]} rows, but the learner has trained for {state.n_rounds} rounds."
             )
         relevant = self._labels.read(y, grow=False)
-        weighed = state.replay(Rows.of(matrix)).matrix
-        scores = np.ascontiguousarray(weighed @ W[:, : matrix.shape[1]].T, dtype=np.float64)
+        weighted = state.replay(Rows.of(matrix)).matrix
+        scores = np.ascontiguousarray(weighted @ W[:, : matrix.shape[1]].T, dtype=np.float64)
         primal = problem.primal(state.complexity_of(W), scores, relevant, np.array(state.born, np.int64))
         return problem.mistake_bound(primal, state.kappa)
 
@@ -590,20 +584,20 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
-        # Weights on the simplex cannot express that a feature speaks against a label.
+        # Weights on the simplex cannot be negative.
         tags.classifier_tags.poor_score = self.regulariser == "entropy"
         return tags
 
 
 def holds_presence(matrix: Any, block: int = 1 << 16) -> bool:
-    """Whether all entries are zero or one, and some are one."""
+    """Return whether all entries are zero or one, and some are one."""
     values = matrix.data if sp.issparse(matrix) else matrix.reshape(-1)
     pieces = (values[start : start + block] for start in range(0, values.size, block))
     return all(((piece == 0) | (piece == 1)).all() for piece in pieces) and bool(values.any())
 
 
 def learn_rows(ranker: LabelRanker, matrix: Any, y: Any) -> None:
-    """The online pass of a ranker that has started over rows that are known to be in order."""
+    """Run the online pass of a started ranker over validated rows."""
     with interpreted(max(matrix.shape[0], FEW_ROWS), matrix.shape[1], len(ranker._labels.classes)):
         solver = ranker._solver(matrix, y)
         solver.learn()
@@ -613,13 +607,13 @@ def learn_rows(ranker: LabelRanker, matrix: Any, y: Any) -> None:
 
 
 def score_rows(ranker: LabelRanker, matrix: Any) -> np.ndarray:
-    """Scores of rows that are known to be in order, columns as in `classes_`."""
+    """Return the scores of validated rows, columns as in `classes_`."""
     with predicting(*matrix.shape, len(ranker.classes_)):
-        return ranker._state.scores(ranker._state.weigh(Rows.of(matrix)))
+        return ranker._state.scores(ranker._state.weight_rows(Rows.of(matrix)))
 
 
 def choose_labels(ranker: LabelRanker, scores: np.ndarray, like: Any = None) -> Any:
-    """Labels that the scores speak for, in the kind given to the ranker; `like` is the X they are for."""
+    """Return the labels chosen by the scores, in the kind given to the ranker; `like` is their X."""
     labels = ranker._labels
     if labels.single_label:
         return ranker.classes_[np.argmax(scores, axis=1)]
@@ -631,5 +625,5 @@ def choose_labels(ranker: LabelRanker, scores: np.ndarray, like: Any = None) -> 
 
 
 def descending(scores: np.ndarray) -> np.ndarray:
-    """Label indices by decreasing score; ties in the order of the labels."""
+    """Return label indices by decreasing score; ties in the order of the labels."""
     return np.argsort(-scores, axis=1, kind="stable")

@@ -1,15 +1,14 @@
-"""Update III of label ranking by the paper's primal-dual interior point method.
+"""Update III of label ranking by the primal-dual interior point method of the paper.
 
 With d = labels + 1 variables, the last one the slack of the mass constraint, (12) is
 
     min sum_y f_y(alpha_y),  f_y' = m_y(alpha_y) - gamma [y in Y],  f_slack = 0,
     row 0: the steps sum to zero,   row 1: mass over Y + slack = C,   s_y alpha_y <= 0,
 
-with s_y = -1 for y in Y and for the slack, +1 for the others. Multipliers: lam >= 0 of the signs,
-nu of the two rows. Each iteration aims at a tenth of eta = sum lam |alpha|: steps and multipliers
-are eliminated, which leaves a 2 x 2 system in nu; the length is found by backtracking on the
-norm of all residuals. It stops when eta and both residuals are small; whether the step is good
-is for `step_loops.round_gap` to say.
+with s_y = -1 for y in Y and for the slack, +1 for the others. Multipliers: lam >= 0 of the signs, nu of the
+two rows. Each iteration aims at a tenth of eta = sum lam |alpha|. Eliminating steps and multipliers leaves a
+2 x 2 system in nu; backtracking on the norm of all residuals finds the length. The method stops when eta and
+both residuals are small. `step_loops.round_gap` certifies the step.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ import numpy as np
 from maxmargin.core.jit import helper
 from maxmargin.ranking.step_loops import LOGISTIC, TILTED, level, sigmoid, tilt
 
-# Residuals relative to C and the loss at which it stops, and the most iterations.
+# Largest residuals at the end, relative to C and the loss, and the largest number of iterations.
 TOLERANCE, ITERATIONS = 1e-11, 200
-# The paper's contraction of eta (17), and the usual constants of a backtracking search.
+# Contraction of eta in (17), as in the paper, and the usual constants of a backtracking search.
 CONTRACTION, TO_THE_BORDER, DECREASE, SHORTER, SHORTEST = 0.1, 0.99, 0.01, 0.5, 1e-14
-# Steps below this part of C are interior by rounding only.
+# Steps below this fraction of C are zero at the optimum.
 INTERIOR = 1e-9
-# C is taken in stages, each so many times the one before, while the mass fills this part of it.
+# C grows by the factor STAGE as long as the mass of the step is at least BINDING times C.
 STAGE, BINDING = 8.0, 0.9
 
 
 class Path(NamedTuple):
-    """Where the interior point is: d variables (labels, then the slack) and work space.
+    """The iterate of the interior point method, d variables (labels, then the slack), and its workspace.
 
-    `nu` and `d_nu` have two entries; `row1` and `sign` are what is constant of the problem (row 0
-    is one for every label and zero for the slack).
+    `nu` and `d_nu` have two entries. `row0`, `row1` and `sign` are constants of the problem (row 0 is one for
+    every label and zero for the slack).
     """
 
     u: np.ndarray
@@ -57,7 +56,7 @@ class Path(NamedTuple):
 
 @helper(allocates=True)
 def _start(form, C, loss, point):
-    """The interior point method's first iterate: half of C spread evenly, multipliers of one product."""
+    """Return the first iterate: half of C in equal parts, and multipliers with equal products lam |alpha|."""
     known, d = form.known, form.known + 1
     path = Path(
         np.empty(known), np.ones(d), np.zeros(d), np.ones(d), point, np.empty(d), np.zeros(2),
@@ -82,7 +81,7 @@ def _start(form, C, loss, point):
 
 @helper(hot=True)
 def _slopes(form, u, alpha, first, second):
-    """f' and f'' of (12) at alpha; the slack variable has neither."""
+    """Write f' and f'' of (12) at alpha; both are zero for the slack."""
     for y in range(form.known):
         if form.kind == TILTED:
             _, m, variance = tilt(form.log_weight[y], form.log_rest[y], form.x, alpha[y])
@@ -98,7 +97,7 @@ def _slopes(form, u, alpha, first, second):
 
 @helper(hot=True)
 def residuals(path, alpha, lam, nu0, nu1, C, mu):
-    """Norms of the dual residual (16) and of the primal one, and of these with the centrality (17)."""
+    """Return the norms of the dual residual (16), of the primal one, and of both with the centrality (17)."""
     dual = centre = 0.0
     total0, total1 = 0.0, -C
     for y in range(alpha.size):
@@ -112,18 +111,18 @@ def residuals(path, alpha, lam, nu0, nu1, C, mu):
 
 @helper(hot=True)
 def newton_direction(path, C, mu):
-    """Direction that solves (17) and (18): nu from a 2 x 2 system, steps by (20), multipliers by (19).
+    """Solve (17) and (18): nu from a 2 x 2 system, steps by (20), multipliers by (19).
 
-    Returns how far it goes before a multiplier turns negative; 0 where the system is singular.
+    Returns the length at which a multiplier would turn negative, or 0 if the system is singular.
     """
     point, lam, nu, row0, row1 = path.point, path.lam, path.nu, path.row0, path.row1
     z, w = path.trial, path.trial_lam  # free until the line search
     m00 = m01 = m11 = b0 = 0.0
     b1 = -C
     for y in range(point.size):
-        room = abs(point[y])
-        z[y] = path.second[y] + lam[y] / room
-        w[y] = -path.first[y] - mu * path.sign[y] / room - nu[0] * row0[y] - nu[1] * row1[y]
+        size = abs(point[y])
+        z[y] = path.second[y] + lam[y] / size
+        w[y] = -path.first[y] - mu * path.sign[y] / size - nu[0] * row0[y] - nu[1] * row1[y]
         m00 += row0[y] / z[y]
         m01 += row0[y] * row1[y] / z[y]
         m11 += row1[y] / z[y]
@@ -145,7 +144,7 @@ def newton_direction(path, C, mu):
 
 @helper(hot=True)
 def _line_search(form, path, C, mu, norm, length):
-    """Move along the direction, shorter and shorter until all residuals fall; False if they never do."""
+    """Halve the length until all residuals fall, and move; return False if they do not fall at any length."""
     d0, d1 = path.d_nu[0], path.d_nu[1]
     while length > SHORTEST:
         inside = True
@@ -168,9 +167,9 @@ def _line_search(form, path, C, mu, norm, length):
 
 @helper
 def interior_path(form, C, loss, limit, point):
-    """The interior point method for (12), at most `limit` iterations; returns their number.
+    """Run at most `limit` iterations of the interior point method for (12); return their number.
 
-    `C` may be smaller than the round's own. `point` receives the steps and, last, the slack.
+    `C` may be smaller than that of the round. `point` receives the steps and, last, the slack.
     """
     path = _start(form, C, loss, point)
     _slopes(form, path.u, point, path.first, path.second)
@@ -190,31 +189,30 @@ def interior_path(form, C, loss, limit, point):
 
 @helper(allocates=True)
 def interior_point(form, loss, alpha):
-    """Update III as the paper solves (11), by way of (12); returns the mass of the step.
+    """Solve update III (11) by way of (12), as the paper does; return the mass of the step.
 
-    Whether the step is good is for its gap to say.
-
-    A C far above the mass that the best step moves would drown that step in rounding, so the
-    method starts from a C of the size of the loss, and enlarges it while it binds.
+    If C is far above the mass of the best step, rounding relative to C hides that step. So the method starts
+    from a C of the size of the loss, and enlarges it as long as it binds.
     """
     known, C = form.known, form.C
     n_in = 0
     for y in range(known):
         n_in += form.relevant[y]
-    reach = min(C, STAGE * loss * min(n_in, known - n_in))
+    limit = min(C, STAGE * loss * min(n_in, known - n_in))
     point = np.empty(known + 1)
     while True:
-        interior_path(form, reach, loss, ITERATIONS, point)
+        interior_path(form, limit, loss, ITERATIONS, point)
         up = down = 0.0
         for y in range(known):
-            alpha[y] = point[y] if abs(point[y]) > INTERIOR * reach else 0.0
+            alpha[y] = point[y] if abs(point[y]) > INTERIOR * limit else 0.0
             if form.relevant[y]:
                 up += alpha[y]
             else:
                 down -= alpha[y]
-        if reach >= C or up < BINDING * reach:
+        if limit >= C or up < BINDING * limit:
             break
-        reach = min(C, STAGE * reach)
+        limit = min(C, STAGE * limit)
+    # Scale both sides to the same mass, so that the steps sum to zero.
     balanced, mass = min(up, down, C), 0.0
     for y in range(known):
         if alpha[y] != 0.0:

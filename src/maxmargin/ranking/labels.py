@@ -1,7 +1,7 @@
-"""Labels of a stream: words outside, indices in order of first occurrence inside.
+"""Labels of a stream, numbered in order of first occurrence.
 
-The kinds are those of `edge.labels.LabelSpace`; here each row becomes the list of its relevant
-labels, and labels that were never met before are added at the end.
+The kinds are those of `edge.labels.LabelSpace`. Each row becomes the list of its relevant labels, and new
+labels are added at the end.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _FAMILY = {"binary": "classes", "multiclass": "classes", "sign": "indicator"}
 
 
 def _check_index(state: Mapping[str, Any], sizes: Sizes) -> None:
-    """A rule: labels are numbered in their order, and of the family of their kind."""
+    """Check that labels are numbered in their order, and that the family fits their kind."""
     space = state["space"]
     if state["family"] != _FAMILY.get(space.kind, space.kind):
         raise ValueError(f"labels of the kind {space.kind} are not {state['family']}")
     if state["index"] != {name: k for k, name in enumerate(space.classes.tolist())}:
-        raise ValueError("its labels are not numbered in their order")
+        raise ValueError("its labels are not numbered in the order of their names")
 
 
 class GrowingLabels:
-    """The labels a stream has shown so far, and the kind in which it shows them."""
+    """The labels of a stream up to now, and their kind."""
 
     STATE: ClassVar[State] = State(
         {
@@ -45,9 +45,8 @@ class GrowingLabels:
     )
 
     def __init__(self, y: Any, classes: Any = None, declare: bool = False) -> None:
-        """Recognise the kind of `y`; `declare` makes all its labels known in sorted order."""
+        """Recognise the kind of `y`; with `declare`, all its labels are known at once, in sorted order."""
         self.space = LabelSpace.recognise(y) if declare else _recognise(y)
-        self.index: dict[Any, int] = {}
         self.family = _FAMILY.get(self.space.kind, self.space.kind)
         known = self.space.classes
         if classes is not None:
@@ -55,7 +54,7 @@ class GrowingLabels:
         elif not declare and self.family in ("classes", "sets"):
             known = known[:0]
         self.space = replace(self.space, classes=known)
-        self.index = {name: k for k, name in enumerate(known.tolist())}
+        self.index: dict[Any, int] = {name: k for k, name in enumerate(known.tolist())}
 
     @property
     def single_label(self) -> bool:
@@ -68,22 +67,15 @@ class GrowingLabels:
         return self.space.classes
 
     def read(self, y: Any, grow: bool = True) -> Relevant:
-        """Relevant labels of every row; new labels are added, or refused when `grow` is false."""
+        """Return the relevant labels of every row; add new labels, or raise an error if `grow` is false."""
         known = len(self.index)
-        readers = {
-            "classes": self._read_classes,
-            "sets": self._read_sets,
-            "indicator": self._read_indicator,
-            "frame": self._read_frame,
-            "sparse": self._read_sparse,
-        }
-        relevant = readers[self.family](y)
+        relevant: Relevant = getattr(self, f"_read_{self.family}")(y)
         if len(self.index) > known:
             fresh = [name for name, k in self.index.items() if k >= known]
             if not grow:
                 for name in fresh:
                     del self.index[name]
-                raise ValueError(f"y holds the label {fresh[0]!r}, which the ranker has not met.")
+                raise ValueError(f"y contains the label {fresh[0]!r}, which the ranker has not met.")
             self.space = replace(self.space, classes=_append(self.classes, fresh))
         return relevant
 
@@ -95,12 +87,12 @@ class GrowingLabels:
         if values.ndim == 2 and values.shape[1] == 1:
             values = values.ravel()
         if values.ndim != 1 or (values.dtype == object and isinstance(values[0], edge.CONTAINERS)):
-            raise ValueError("y was a vector of classes before and is not one now; keep to one kind.")
+            raise ValueError("y must be a vector of classes, as in the first call; keep to one kind.")
         if values.dtype.kind == "f" and not (values == np.rint(values)).all():
-            raise ValueError("y holds numbers that are no classes (NaN, infinite or fractional).")
+            raise ValueError("y contains numbers that are no classes (NaN, infinite or fractional).")
         if len(self.classes) and _sort(values.dtype) != _sort(self.classes.dtype):
             raise ValueError(
-                f"y holds {values.dtype} and held {self.classes.dtype} before; keep to one type of label."
+                f"y is of type {values.dtype}, after {self.classes.dtype} before; keep to one type of label."
             )
         names, first, codes = np.unique(values, return_index=True, return_inverse=True)
         by_occurrence = np.argsort(first, kind="stable")
@@ -110,14 +102,14 @@ class GrowingLabels:
 
     def _read_sets(self, y: Any) -> Relevant:
         if not edge.is_sets(y, expected=True):
-            raise ValueError("y was a sequence of label sets before and is not one now; keep to one kind.")
-        told = edge.label_rows(y)
-        if None in told:
+            raise ValueError("y must be a sequence of label sets, as in the first call; keep to one kind.")
+        given = edge.label_rows(y)
+        if None in given:
             raise ValueError(
-                f"y[{told.index(None)}] is None; a ranker needs the complete set of relevant labels of every "
-                "row: drop the row, or write an empty set for no label."
+                f"y[{given.index(None)}] is None; a ranker needs the complete set of relevant labels of "
+                "every row: drop the row, or write an empty set for no label."
             )
-        rows = [self._indices(_sorted(labels)) for labels in told]
+        rows = [self._indices(_sorted(labels)) for labels in given]
         start = np.cumsum([0] + [len(row) for row in rows])
         return Relevant(start, np.concatenate(rows) if rows else np.empty(0, np.int64))
 
@@ -127,7 +119,7 @@ class GrowingLabels:
     def _read_frame(self, y: Any) -> Relevant:
         frame = nw.from_native(y, eager_only=True, pass_through=True)
         if not isinstance(frame, nw.DataFrame):
-            raise ValueError("y was a frame of labels before and is not one now; keep to one kind.")
+            raise ValueError("y must be a frame of labels, as in the first call; keep to one kind.")
         columns = self._indices(list(frame.columns))
         relevant = self._of_matrix(edge.signs_of_dense(edge.frame_values(frame)), named=True)
         return Relevant(relevant.start, columns[relevant.labels])
@@ -135,7 +127,7 @@ class GrowingLabels:
     def _read_sparse(self, y: Any) -> Relevant:
         matrix = sp.csr_array(check_format(y, "y"))
         if not sp.issparse(y) or not np.isin(matrix.data, (0, 1)).all():
-            raise ValueError("y must be a sparse matrix of zeros and ones, as it was before.")
+            raise ValueError("y must be a sparse matrix of zeros and ones, as in the first call.")
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
         self._name_columns(matrix.shape[1])
@@ -155,12 +147,12 @@ class GrowingLabels:
 
     def _name_columns(self, n_columns: int) -> None:
         if n_columns < len(self.index):
-            raise ValueError(f"y has {n_columns} label columns, but {len(self.index)} are known.")
+            raise ValueError(f"y has {n_columns} label columns, fewer than the {len(self.index)} known ones.")
         self._indices(list(range(len(self.index), n_columns)))
 
 
 def _recognise(y: Any) -> LabelSpace:
-    """Kind of the first y of a stream; unlike `LabelSpace` it lets every set be empty."""
+    """Return the kind of the first y of a stream; all its sets may be empty."""
     if edge.is_sets(y):
         rows = edge.label_rows(y)
         if not any(rows):
@@ -169,14 +161,14 @@ def _recognise(y: Any) -> LabelSpace:
 
 
 def _declared(classes: Any, space: LabelSpace) -> np.ndarray:
-    """Labels announced in advance, in the order of their indices."""
+    """Return the labels given in advance, in the order of their indices."""
     if space.kind == "sets":
         return edge.sorted_names([list(classes)])
     if space.single_label:
         return np.unique(np.asarray(classes))
     names = np.asarray(classes)
     if len(names) != len(space.classes):
-        raise ValueError(f"classes names {len(names)} labels, but y has {len(space.classes)} columns.")
+        raise ValueError(f"classes has {len(names)} labels, but y has {len(space.classes)} columns.")
     return names
 
 
@@ -189,12 +181,12 @@ def _sorted(labels: Any) -> list[Any]:
 
 
 def _sort(dtype: np.dtype) -> str:
-    """Whether a type holds numbers, strings or anything else; these do not mix."""
+    """Return whether a type is one of numbers, of strings, or another; a stream may not mix them."""
     return "number" if dtype.kind in "biuf" else "text" if dtype.kind in "US" else dtype.kind
 
 
 def _append(classes: np.ndarray, names: list[Any]) -> np.ndarray:
-    """Labels with new ones behind them, in the type of the old ones where they fit it."""
+    """Append new labels, in the type of the old ones if possible."""
     fresh = np.empty(len(names), classes.dtype if classes.dtype.kind in "Obiuf" else np.asarray(names).dtype)
     fresh[:] = names
     return np.concatenate([classes, fresh])

@@ -1,16 +1,21 @@
 """Label ranking: one compiled loop over the rounds of a stream, under both regularisers.
 
-A round marks the relevant labels, *scores* all labels (which puts the round in normal form),
-*judges* the worst pair, finds the *step* (see `step_loops`) and *applies* it. Scoring and
-applying differ between the regularisers; `rounds` takes the weights of one of them and None
-for the other, and is compiled for the one it is given. Labels are known from the round in which
-they first occur. With the steps of all rows stored, a later pass takes a row's old step out
-before it finds the new one and keeps the better of both, so the dual never decreases.
+A round has four steps:
 
-Weights are feature-major (W[slot, label]), so that the scores of all labels are a sum of
-contiguous rows, one per nonzero of x. `slots` maps a column of X to its row of W; a column
-that never occurred has none, so a hashed space of millions costs only what was seen. The weights
-of the entropy are in `entropy_loops`.
+1. score all labels, which puts the round in normal form (`score_squared`, `score_entropy`);
+2. find the worst pair, its loss, and the threshold (`evaluate_round`);
+3. find the step alpha (`find_step`, or `interior_loops` for rows without a closed form);
+4. add alpha_y x to the weights (`apply_squared`, `apply_entropy`).
+
+`rounds` takes the weights of one regulariser and None for the other, and is compiled for the one it gets.
+A label is known from the round in which it first occurs. If the steps of all rows are stored, a later pass
+removes the old step of a row before it finds the new one, and keeps the better of both, so that the dual
+never decreases.
+
+Weights are feature-major (W[slot, label]): the scores of all labels are a sum of contiguous rows, one for
+each nonzero of x. `slots` maps a column of X to its row of W; a column without entries has no slot, so a
+hashed space of millions of columns takes memory for the columns in use only. `entropy_loops` describes the
+weights of the entropy.
 """
 
 from __future__ import annotations
@@ -44,12 +49,12 @@ from maxmargin.ranking.step_loops import (
     worst_pair,
 )
 
-# Columns of the record of a round.
+# Columns of the record that every round writes.
 MISTAKE, LOSS, GAIN, MASS, GAP, FIRST, CURVATURE, N_RECORD = 0, 1, 2, 3, 4, 5, 6, 7
 
 
 class Relevant(NamedTuple):
-    """The relevant labels of every row: row i has `labels[start[i]:start[i + 1]]`."""
+    """Relevant labels of all rows: those of row i are `labels[start[i]:start[i + 1]]`."""
 
     start: np.ndarray
     labels: np.ndarray
@@ -58,8 +63,8 @@ class Relevant(NamedTuple):
 class Batch(NamedTuple):
     """The rows of some rounds as slots and values, in the order of the rounds.
 
-    Round t has `cols[start[t]:start[t + 1]]` and is row `order[t]` of `relevant` and `shapes`; it is
-    number `first + t` of all.
+    Round t has `cols[start[t]:start[t + 1]]`. It is row `order[t]` of `relevant` and `shapes`, and round
+    number `first + t` of the fit.
     """
 
     start: np.ndarray
@@ -72,7 +77,7 @@ class Batch(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """The margin, the largest step, and which update (I, II, III)."""
+    """The margin, the largest step, and the update (I, II or III)."""
 
     gamma: float
     C: float
@@ -80,28 +85,28 @@ class Rule(NamedTuple):
 
 
 class SquaredWeights(NamedTuple):
-    """W, and the sum of (round number) x (step) when averaging, else empty."""
+    """W, and the sum of (round number) x (step), which is empty unless weights are averaged."""
 
     W: np.ndarray
     weighted: np.ndarray
 
 
 class Memory(NamedTuple):
-    """The step of every row (empty: not kept), and whether it holds those of an earlier pass."""
+    """Stored steps, one row per row of X (empty: none); `again` means that they are of an earlier pass."""
 
     steps: np.ndarray
     again: bool
 
 
 class Log(NamedTuple):
-    """The threshold (value, rounds, growth of weights) and a line per round."""
+    """The threshold (value, rounds, growth of weights) and one line per round."""
 
     threshold: np.ndarray
     record: np.ndarray
 
 
 class Work(NamedTuple):
-    """Work space of a round; arrays over labels, but for `log_weight` and `mark` (slots)."""
+    """Workspace of a round, by label except `log_weight`, `mark` (slots) and `ones` (entries of x)."""
 
     relevant: np.ndarray
     key: np.ndarray
@@ -118,7 +123,7 @@ class Work(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch, n_slots: int, n_labels: int) -> Work:
-        """Arrays of a size that the rows of a batch need."""
+        """Return a workspace for the rows of a batch."""
         sizes, kinds = np.diff(batch.start), batch.shapes.kind
         tilted = int(sizes[kinds[batch.order] == TILTED].max(initial=0)) if kinds.size else 0
         key, mass, logit, log_rest = np.empty((4, n_labels))
@@ -133,7 +138,7 @@ class Work(NamedTuple):
 
 @compiled
 def assign_slots(indices, slots, used):
-    """Give every column that occurs for the first time the next free slot, in order of occurrence."""
+    """Give every column that occurs for the first time the next free slot; return the number of slots."""
     for e in range(indices.size):
         if slots[indices[e]] < 0:
             slots[indices[e]] = used
@@ -143,17 +148,17 @@ def assign_slots(indices, slots, used):
 
 @compiled
 def gather_rows(rows, order, slots, shapes, start, cols, vals):
-    """Lay out the rows of `order` as slots and values (x - base) / scale, without entries at base or 0.
+    """Write the rows of `order` as slots and values (x - base) / span, without entries equal to base or 0.
 
-    Base and scale are those of `shapes`, 0 and 1 where it is empty. The rounds read nothing but this, so that
-    they are compiled once for all kinds of X.
+    Base and span are those of `shapes`, or 0 and 1 where it is empty. The rounds read only this copy, so they
+    are compiled once for all types of X.
     """
     data, indices, indptr, dense = rows
     size = 0
     for t in range(order.size):
         i = order[t]
         start[t] = size
-        zero, one = (shapes.base[i], shapes.spread[i]) if shapes.base.size else (0.0, 1.0)
+        zero, one = (shapes.base[i], shapes.span[i]) if shapes.base.size else (0.0, 1.0)
         for e in range(indptr[i], indptr[i + 1]):
             x = np.float64(data[e])
             if x != zero and x != 0.0:
@@ -164,11 +169,12 @@ def gather_rows(rows, order, slots, shapes, start, cols, vals):
 
 
 @compiled
-def weigh_rows(rows, counts, seen, learn, smooth, damped, out):
-    """Weigh entries by how rare their column was before, and bring every row to unit length.
+def weight_rows(rows, counts, seen, learn, smooth, damped, out):
+    """Multiply every entry by the rarity of its column, and scale every row to unit length.
 
-    Entry x_j of round t is multiplied by smooth + log((2 + t) / (1 + counts[j])), or by the root of that
-    if `damped`; with `learn` each row counts for those after it. Returns the number of rows counted.
+    The factor of entry x_j in round t is smooth + log((2 + t) / (1 + counts[j])), or its square root if
+    `damped`. With `learn`, each row is added to the counts before the next one. Returns the number of rows
+    counted.
     """
     data, indices, indptr, dense = rows
     for i in range(indptr.size - 1):
@@ -177,7 +183,7 @@ def weigh_rows(rows, counts, seen, learn, smooth, damped, out):
             out[e] = data[e]
             if data[e] != 0.0:
                 j = indices[e - dense * indptr[i]]
-                # Columns beyond the counts have never been met.
+                # Columns beyond the counts have not occurred yet.
                 met = counts[j] if j < counts.size else 0
                 rarity = smooth + np.log((2.0 + seen) / (1.0 + met))
                 out[e] *= np.sqrt(rarity) if damped else rarity
@@ -195,7 +201,7 @@ def weigh_rows(rows, counts, seen, learn, smooth, damped, out):
 
 @helper(hot=True)
 def add_rows(W, cols, vals, known, out):
-    """out += sum over the row of vals[j] W[cols[j]], four rows at a time."""
+    """Add the sum of vals[j] W[cols[j]] over the row to `out`, four rows of W at a time."""
     size = cols.size
     j = 0
     while j + 4 <= size:
@@ -213,7 +219,7 @@ def add_rows(W, cols, vals, known, out):
 
 @compiled(allocates=True)
 def score_rows(rows, slots, W, unseen, out):
-    """Scores of every row; `unseen` is the weight of a column without a slot, per label."""
+    """Write the scores of every row; `unseen` is the weight of columns without a slot, per label."""
     data, indices, indptr, dense = rows
     known = out.shape[1]
     longest = 0
@@ -237,19 +243,19 @@ def score_rows(rows, slots, W, unseen, out):
 
 @compiled
 def rounds(batch, squared, entropy, interior, rule, known, memory, log, work):
-    """Run the rounds of a batch under `squared` or `entropy`, the other being None.
+    """Run the rounds of a batch with the weights `squared` or `entropy`; the other one is None.
 
-    `interior` is None where no step of update III may need the interior point method, whose loops are
-    then not compiled; else whether all of them shall, or only those of tilted rows. Returns the number of
-    labels known afterwards.
+    `interior` is None if no step needs the interior point method, which is then not compiled. True sends all
+    steps of update III there, False only those of TILTED rows. Returns the number of known labels.
     """
     for t in range(batch.order.size):
         i, before = batch.order[t], known
-        known, n_relevant = enter_round(batch.relevant, i, known, work.relevant)
+        known, n_relevant = mark_relevant(batch.relevant, i, known, work.relevant)
         log.record[t, FIRST] = known > before
         if 0 < n_relevant < known:
             cols = batch.cols[batch.start[t] : batch.start[t + 1]]
             x = batch.vals[batch.start[t] : batch.start[t + 1]]
+            # Scores are offset + scale * H(u_y), without the old step of the row; steps are unit * alpha.
             if squared is not None:
                 kind, offset, scale, unit, kappa = score_squared(squared, cols, x, known, i, memory, work)
             if entropy is not None:
@@ -261,10 +267,11 @@ def rounds(batch, squared, entropy, interior, rule, known, memory, log, work):
                 kind, rule.gamma / scale, rule.C * unit, known,
                 work.relevant, work.key, work.log_weight, work.log_rest, x,
             )  # fmt: skip
-            r, s, mistake, loss, size = judge(form, offset, scale, log, t)
+            r, s, mistake, loss, size = evaluate_round(form, offset, scale, log, t)
             if unit == 0.0:
                 null_step(rule, i, r, s, memory, log.record[t])
             else:
+                # Update I, II or III: the step alpha and its mass.
                 all_pairs = rule.update == ALL_PAIRS and loss > 0.0
                 by_path = False
                 if interior is not None:
@@ -275,19 +282,20 @@ def rounds(batch, squared, entropy, interior, rule, known, memory, log, work):
                     mass = find_step(form, rule, r, s, mistake, loss, work.inside, work.outside, work.alpha)
                 if all_pairs:
                     log.record[t, GAP] = round_gap(form, work.alpha) / (form.C * (loss + size))
-                gain = keep_the_better(form, memory.again, work)
+                # theta_y += alpha_y x / unit, where this gains more of the dual than the old step.
+                gain = keep_better_step(form, memory.again, work)
                 log.record[t, GAIN], log.record[t, MASS] = gain / (unit / scale), mass / unit
                 store_step(memory, i, unit, known, work)
                 if squared is not None:
                     apply_squared(squared, cols, x, known, unit, batch.first + t, work)
                 if entropy is not None:
                     apply_entropy(entropy, form, cols, batch.shapes.slope[i], memory.again, work)
-        leave_round(batch.relevant, i, work.relevant)
+        clear_marks(batch.relevant, i, work.relevant)
     return known
 
 
 @helper(hot=True)
-def enter_round(relevant, i, known, mark):
+def mark_relevant(relevant, i, known, mark):
     """Mark the relevant labels; return how many labels are now known and how many are relevant."""
     for e in range(relevant.start[i], relevant.start[i + 1]):
         mark[relevant.labels[e]] = 1
@@ -296,15 +304,15 @@ def enter_round(relevant, i, known, mark):
 
 
 @helper(hot=True)
-def leave_round(relevant, i, mark):
-    """Take the marks away again."""
+def clear_marks(relevant, i, mark):
+    """Remove the marks of the relevant labels."""
     for e in range(relevant.start[i], relevant.start[i + 1]):
         mark[relevant.labels[e]] = 0
 
 
 @helper(hot=True)
-def judge(form, offset, scale, log, t):
-    """Worst pair, whether it is a mistake, its loss in normal form, and how large its scores are."""
+def evaluate_round(form, offset, scale, log, t):
+    """Return the worst pair, whether it is a mistake, its loss in normal form, and the size of its scores."""
     r, s, mistake = worst_pair(form.kind, form.known, form.relevant, form.key)
     p_r, p_s = score_of(form.key[r], form.kind), score_of(form.key[s], form.kind)
     loss = max(0.0, form.gamma - (p_r - p_s))
@@ -315,7 +323,7 @@ def judge(form, offset, scale, log, t):
 
 @helper(hot=True)
 def track_threshold(threshold, middle):
-    """Follow b of (24): midway between the worst relevant and the best other score."""
+    """Move the threshold b (24) towards the middle of the worst relevant and the best other score."""
     threshold[1] += 1.0
     rate = threshold[2] / (threshold[1] + threshold[2] - 1.0)
     threshold[0] += rate * (middle - threshold[0])
@@ -323,11 +331,11 @@ def track_threshold(threshold, middle):
 
 @helper(hot=True)
 def find_step(form, rule, r, s, mistake, loss, inside, outside, alpha):
-    """Fill alpha with the step that the rule asks for; returns its mass.
+    """Write the step of the rule into alpha and return its mass.
 
-    Update I, (8): all of C for the worst pair after a mistake. Update II, (9): the best mass for
-    the worst pair. Update III, (10): the best step over all pairs, where water filling finds it.
-    `inside` and `outside` are integer work space.
+    Update I (8): mass C for the worst pair, after a mistake only. Update II (9): the best mass for the worst
+    pair. Update III (10): the best step over all pairs, by water filling. `inside` and `outside` are integer
+    workspace.
     """
     for y in range(form.known):
         alpha[y] = 0.0
@@ -351,7 +359,7 @@ def find_step(form, rule, r, s, mistake, loss, inside, outside, alpha):
 
 @helper(hot=True)
 def null_step(rule, i, r, s, memory, record):
-    """The step of a row that moves no weight: all of C, which the dual takes and nobody feels."""
+    """Record the step of a row that moves no weight: mass C for the worst pair raises the dual."""
     if not memory.again:
         record[MASS], record[GAIN] = rule.C, rule.gamma * rule.C
         if memory.steps.shape[0] > 0:
@@ -359,8 +367,8 @@ def null_step(rule, i, r, s, memory, record):
 
 
 @helper(hot=True)
-def keep_the_better(form, again, work):
-    """The dual gain of the step over the row's old one, which stays if it is the better."""
+def keep_better_step(form, again, work):
+    """Return the dual gain over the old step of the row; restore the old step if it is the better one."""
     gain, kept = dual_gain(form, work.alpha), 0.0
     if again:
         kept = dual_gain(form, work.old)
@@ -373,7 +381,7 @@ def keep_the_better(form, again, work):
 
 @helper(hot=True)
 def store_step(memory, i, unit, known, work):
-    """Remember the step of the row, if steps are remembered."""
+    """Store the step of the row, if steps are stored."""
     if memory.steps.shape[0] > 0:
         for y in range(known):
             if work.alpha[y] != work.old[y]:
@@ -382,10 +390,7 @@ def store_step(memory, i, unit, known, work):
 
 @helper(hot=True)
 def score_squared(weights, cols, x, known, i, memory, work):
-    """Scores without the row's old step; returns kind, offset, scale, unit and kappa of the round.
-
-    Scores are offset + scale * H, and the steps of the normal form are unit * alpha.
-    """
+    """Write the scores without the row's old step; return kind, offset, scale, unit and kappa."""
     norm = 0.0
     for j in range(x.size):
         norm += x[j] * x[j]
@@ -401,7 +406,7 @@ def score_squared(weights, cols, x, known, i, memory, work):
 
 @helper(hot=True)
 def apply_squared(weights, cols, x, known, norm, number, work):
-    """W[:, y] += alpha_y x for every label that moves, and the same in the sum for the average."""
+    """Add alpha_y x to W[:, y] for every label that moves, and to the weighted sum when averaging."""
     for y in range(known):
         if work.alpha[y] != work.old[y]:
             change = (work.alpha[y] - work.old[y]) / norm
@@ -415,31 +420,31 @@ def apply_squared(weights, cols, x, known, norm, number, work):
 
 @helper(hot=True)
 def score_entropy(weights, shapes, cols, x, known, update, i, memory, work):
-    """The same as `score_squared`, with the logits of a row of two values or the log weights of any row."""
-    kind, base, spread = shapes.kind[i], shapes.base[i], shapes.spread[i]
+    """Like `score_squared`, with keys of logits (two values) or log weights (other rows)."""
+    kind, base, span = shapes.kind[i], shapes.base[i], shapes.span[i]
     for y in range(known):
         work.mass[y] = work.key[y] = 0.0
     if kind == NULL:
         return np.int64(LINEAR), base, 1.0, 0.0, 0.0
     if memory.again:
         for y in range(known):
-            work.old[y] = memory.steps[i, y] * spread
+            work.old[y] = memory.steps[i, y] * span
     add_rows(weights.v, cols, work.ones[: cols.size], known, work.mass)
     offset = 0.0
     if kind == LOGISTIC:
-        # The larger of the two values is the event.
+        # q_y is the mass of label y on the larger of the two values.
         sign = -1.0 if shapes.slope[i] < 0.0 else 1.0
-        offset = base if sign > 0.0 else -spread
+        offset = base if sign > 0.0 else -span
         two_value_keys(weights, cols, known, sign, memory.again, work)
     else:
         add_rows(weights.v, cols, x, known, work.key)
         tilted_keys(weights, cols, x, known, update, work)
-    return kind, offset, spread, spread, 0.25 * spread * spread
+    return kind, offset, span, span, 0.25 * span * span
 
 
 @helper(hot=True)
 def apply_entropy(weights, form, cols, slope, again, work):
-    """theta[:, y] += alpha_y x for every label that moves, with the change of its normaliser."""
+    """Add alpha_y x to theta[:, y] for every label that moves, and update its normaliser."""
     for y in range(form.known):
         change = work.alpha[y] - work.old[y]
         if change == 0.0:
@@ -456,7 +461,7 @@ def apply_entropy(weights, form, cols, slope, again, work):
 
 @compiled
 def add_steps(rows, steps, known, W, slots):
-    """W += sum over rows of steps[i, y] x_i: the vectors theta of (6) and (26) from stored steps."""
+    """Add steps[i, y] x_i over all rows to W: the vectors theta of (6) and (26) from stored steps."""
     data, indices, indptr, dense = rows
     for i in range(indptr.size - 1):
         for y in range(known):
@@ -469,11 +474,11 @@ def add_steps(rows, steps, known, W, slots):
 
 @compiled(allocates=True)
 def hinge_losses(scores, relevant, born, gamma, out):
-    """The loss (1) of every row over the labels known in its round (`born[y]` <= row index)."""
+    """Write the loss (1) of every row over the labels known in its round (`born[y]` <= row index)."""
     known = scores.shape[1]
     mark = np.zeros(known, np.uint8)
     for i in range(scores.shape[0]):
-        enter_round(relevant, i, known, mark)
+        mark_relevant(relevant, i, known, mark)
         low, high = np.inf, -np.inf
         for y in range(known):
             if born[y] <= i:
@@ -482,4 +487,4 @@ def hinge_losses(scores, relevant, born, gamma, out):
                 else:
                     high = max(high, scores[i, y])
         out[i] = max(0.0, gamma - (low - high))
-        leave_round(relevant, i, mark)
+        clear_marks(relevant, i, mark)

@@ -1,4 +1,4 @@
-"""Label ranking: what the competitor minimises, its dual, the weights that carry it, and its ascent.
+"""Label ranking: objective, dual, the state of a learner, and passes over the rows.
 
 With labels y, examples (x_t, Y_t), margin gamma and a regulariser F with conjugate G,
 
@@ -13,16 +13,15 @@ where alpha_t >= 0 on Y_t, <= 0 off it, sums to zero, and a_t, its sum over Y_t,
 | squared     | 1/2 |w|^2                     | 1/2 |theta|^2                  | |x|^2               |
 | entropy     | sum_j w_j log(n w_j), simplex | log sum_j e^theta_j - log n    | (max x - min x)^2/4 |
 
-A mistake raises D by at least lambda = gamma C - kappa C^2, and D <= P(w) for every w, hence
-lambda M <= P(w): the number of mistakes M is bounded by any competitor's objective. C is the
-paper's own, which is scikit-learn's: it multiplies the sum of the losses.
+A mistake raises D by at least lambda = gamma C - kappa C^2, and D <= P(w) for every w. Hence lambda M <=
+P(w): the objective of any competitor bounds the number of mistakes M. C of the paper and C of scikit-learn
+agree here: both multiply the sum of the losses.
 
-One pass over the rows is the online algorithm: predict, then ascend the dual with a step of the
-example at hand. Further passes take an example's old step out and put a better one in, which is
-block-coordinate ascent on the dual; with update "all_pairs" they converge to the optimum. The
-stopping rule is the relative gap (P - D) / |P|, with D recomputed from the stored steps and P
-from the weights that these steps give. The other two updates never decrease the dual either,
-but need not reach the optimum. The state under the entropy is in `entropy`.
+One pass over the rows is the online algorithm: predict, then ascend the dual with a step of the current
+example. Further passes replace the step of an example by a better one, which is block-coordinate ascent on
+the dual. With update "all_pairs" they converge to the optimum; the other two updates never decrease the dual,
+but need not reach the optimum. A fit stops at the relative gap (P - D) / |P|, with D recomputed from the
+stored steps and P from the weights of these steps. The state under the entropy is in `entropy`.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ UPDATES = {"fixed": FIXED, "worst_pair": WORST_PAIR, "all_pairs": ALL_PAIRS}
 NO_SHAPES = blank_shapes(0)
 
 
-# What a state holds, whatever the regulariser.
+# Stored attributes of a state under both regularisers.
 TALLY: dict[str, Field] = {
     "n_features": Whole(size="n_features"),
     "dtype": chosen(np.dtype(np.float64), np.dtype(np.float32)),
@@ -74,55 +73,50 @@ TALLY: dict[str, Field] = {
 }
 
 
-def check_room(state: Mapping[str, Any], sizes: Sizes) -> None:
-    """A rule: the arrays have room for the columns and labels in use."""
-    if sizes["room_columns"] < sizes["used"] or sizes["room_labels"] < sizes["n_classes"]:
-        raise ValueError("its weights have no room for its columns and labels")
+def check_capacity(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """Check that the arrays are large enough for the columns and labels in use."""
+    if sizes["max_columns"] < sizes["used"] or sizes["max_labels"] < sizes["n_classes"]:
+        raise ValueError("its weights have fewer rows or columns than it has columns and labels")
     _, rounds, growth = state["threshold"]
     if not (rounds >= 0 and growth in (1.0, 2.0)):
-        raise ValueError("its threshold is no average")
+        raise ValueError("its threshold is not a running average")
     if state.get("rarity") and state["counts"].max(initial=0) > state["counted"]:
-        raise ValueError("its columns occurred in more rounds than there were")
+        raise ValueError("a column was counted in more rounds than there were")
 
 
 @dataclass(frozen=True)
 class RankingProblem:
-    """The margin and C of a competitor, whatever its regulariser."""
+    """Margin and C of the ranking problem, for both regularisers."""
 
     gamma: float
     C: float
 
     def losses(self, scores: np.ndarray, relevant: Relevant, born: np.ndarray) -> np.ndarray:
-        """The loss (1) of every row over the labels that were known in its round."""
+        """Return the loss (1) of every row over the labels that were known in its round."""
         out = np.empty(len(scores))
         loops.hinge_losses(readonly(scores), relevant, readonly(born), self.gamma, out)
         return out
 
     def primal(self, complexity: float, scores: np.ndarray, relevant: Relevant, born: np.ndarray) -> float:
-        """P of (3): the complexity sum_y F(w_y) of weights plus C times the losses of their scores."""
+        """Return P of (3): the complexity sum_y F(w_y) plus C times the losses of these scores."""
         return complexity + self.C * float(self.losses(scores, relevant, born).sum())
 
     def dual(self, mass: float, conjugate: float) -> float:
-        """D of (5), in the reduced variables of (28): gamma times the mass less sum_y G(theta_y)."""
+        """Return D of (5), in the reduced variables of (28): gamma times the mass minus sum_y G(theta_y)."""
         return self.gamma * mass - conjugate
 
-    def smallest_gain(self, kappa: float) -> float:
-        """lambda of Lemma 1: what a mistake adds to the dual at least."""
-        return self.gamma * self.C - kappa * self.C**2
-
     def mistake_bound(self, primal: float, kappa: float) -> float:
-        """The largest M that (2) allows: the objective of a competitor over what a mistake adds."""
-        gain = self.smallest_gain(kappa)
+        """Return the largest M that (2) allows: the objective of a competitor over lambda of Lemma 1."""
+        gain = self.gamma * self.C - kappa * self.C**2
         return primal / gain if gain > 0 else math.inf
 
 
 @dataclass
 class RankingState(ABC):
-    """What a learner has learnt: weights in slots, and the tally of its rounds.
+    """The weights of a learner, stored by slot, and the counters of its rounds.
 
-    `slots[column]` is the row of the arrays that holds a column of X, -1 while it never
-    occurred. Arrays have room for more columns and labels than are in use; they grow by
-    doubling, so that memory follows what was seen and not the number of rounds.
+    `slots[column]` is the array row of a column of X, or -1 as long as the column has not occurred. Arrays
+    are larger than needed and grow by doubling, so memory follows the columns and labels that occurred.
     """
 
     n_features: int
@@ -148,12 +142,12 @@ class RankingState(ABC):
 
     @abstractmethod
     def _allocate(self, columns: int, labels: int) -> None:
-        """Make arrays for so many columns and labels, keeping what they hold."""
+        """Make arrays for this many columns and labels, and copy the old values."""
 
     @property
     @abstractmethod
-    def _room(self) -> tuple[int, int]:
-        """For how many columns and labels the arrays have room."""
+    def _capacity(self) -> tuple[int, int]:
+        """Number of columns and labels that the arrays can store."""
 
     def declare(self, n_labels: int) -> None:
         """Make labels known from the present round on."""
@@ -162,40 +156,36 @@ class RankingState(ABC):
         self.n_labels = max(self.n_labels, n_labels)
 
     def widen(self, n_features: int) -> None:
-        """Let X have more columns than before; they start at weight zero."""
+        """Let X have more columns than before; their weights start at zero."""
         extra = np.full(max(0, n_features - self.n_features), -1, np.int32)
         self.slots = np.concatenate([self.slots, extra])
         self.n_features = len(self.slots)
 
     def own(self) -> None:
-        """Copy the arrays that cannot be written to, as those of a model mapped from a file."""
+        """Copy the arrays that are read-only, such as those of a memory-mapped model file."""
         for name, value in list(vars(self).items()):
             if isinstance(value, np.ndarray) and not value.flags.writeable:
                 setattr(self, name, np.array(value))
 
     def slots_for(self, rows: Rows) -> np.ndarray:
-        """Slots of the columns of X, which may be more than were ever met."""
+        """Return the slots of the columns of X, -1 for columns beyond those of the training rows."""
         extra = rows.shape[1] - len(self.slots)
         return readonly(np.append(self.slots, np.full(extra, -1, np.int32)) if extra > 0 else self.slots)
 
-    def weigh(self, rows: Rows) -> Rows:
-        """Rows as a round would see them now: as they are."""
-        return rows
-
-    def meet(self, rows: Rows) -> Rows:
-        """The rows of the next rounds as these see them: as they are."""
+    def weight_rows(self, rows: Rows, count: bool = False) -> Rows:
+        """Return the rows with their weighting; with `count`, they are the rows of the next rounds."""
         return rows
 
     def replay(self, rows: Rows) -> Rows:
-        """The rows of the whole stream as the rounds saw them: as they are."""
+        """Return the rows of the whole stream with the weighting of their rounds."""
         return rows
 
-    def survey(self, rows: Rows) -> Shapes:
-        """What the rounds need to know of every row beforehand: nothing."""
+    def inspect(self, rows: Rows) -> Shapes:
+        """Return the shapes of the rows, which only the entropy needs."""
         return NO_SHAPES
 
-    def admit(self, rows: Rows, relevant: Relevant) -> None:
-        """Make room for the columns and labels of a chunk before its rounds begin."""
+    def allocate(self, rows: Rows, relevant: Relevant) -> None:
+        """Allocate weights for the columns and labels of a chunk before its rounds begin."""
         n_labels = int(relevant.labels.max(initial=-1)) + 1
         if rows.dense and rows.shape[0]:
             occurring = readonly(np.flatnonzero(rows.matrix.any(axis=0)).astype(np.uint32))
@@ -205,15 +195,15 @@ class RankingState(ABC):
         used = loops.assign_slots(occurring, self.slots, before)
         try:
             self._reserve(used, n_labels)
-        except BaseException:  # no memory: these columns have not been met
+        except BaseException:  # out of memory: these columns have not occurred
             self.slots[self.slots >= before] = -1
             raise
         self.used = used
         if used > before:
             self._enter_columns(before)
 
-    def lay_out(self, rows: Rows, relevant: Relevant, shapes: Shapes, order: np.ndarray) -> Batch:
-        """The rows of `order` as slots and scaled values, for the compiled rounds."""
+    def make_batch(self, rows: Rows, relevant: Relevant, shapes: Shapes, order: np.ndarray) -> Batch:
+        """Return the rows of `order` as slots and scaled values, for the compiled rounds."""
         size = int((rows.indptr[order + 1] - rows.indptr[order]).sum())
         start, cols, vals = np.empty(len(order) + 1, np.int64), np.empty(size, np.uint32), np.empty(size)
         order = readonly(order)
@@ -221,7 +211,7 @@ class RankingState(ABC):
         return Batch(start, cols, vals, order, relevant, shapes, self.n_steps)
 
     def tally(self, record: np.ndarray) -> None:
-        """Count the rounds of a record."""
+        """Add the rounds of a record to the counters."""
         wrong, first = record[:, loops.MISTAKE], record[:, loops.FIRST]
         self.n_rounds += len(record)
         self.n_mistakes += int(wrong.sum())
@@ -236,62 +226,59 @@ class RankingState(ABC):
     def rounds(
         self, batch: Batch, rule: Rule, interior: bool, known: int, memory: Memory, record: np.ndarray
     ) -> int:
-        """Run the rounds of a batch, update III by interior points if asked to.
-
-        Returns the number of labels known afterwards.
-        """
+        """Run the rounds of a batch, with `interior` by interior points; return the number of labels."""
 
     @abstractmethod
     def latest_scores(self, rows: Rows) -> np.ndarray:
-        """Scores of every row for every known label, by the weights as they are."""
+        """Return the scores of every row for every known label, with the present weights."""
 
     def scores(self, rows: Rows) -> np.ndarray:
-        """The scores that predict."""
+        """Return the scores that predict."""
         return self.latest_scores(rows)
 
     @abstractmethod
     def weights(self) -> np.ndarray:
-        """The weights that predict, labels x columns."""
+        """Return the weights that predict, labels x columns."""
 
     @abstractmethod
     def conjugate(self) -> float:
-        """sum_y G(theta_y), with G the conjugate (4) of F."""
+        """Return sum_y G(theta_y), with G the conjugate (4) of F."""
 
     @abstractmethod
     def complexity(self) -> float:
-        """sum_y F(w_y) of the weights as they are."""
+        """Return sum_y F(w_y) of the present weights."""
 
     @staticmethod
     @abstractmethod
     def complexity_of(W: np.ndarray) -> float:
-        """sum_y F(w_y) of a competitor."""
+        """Return sum_y F(w_y) of a competitor."""
 
     def snapshot(self) -> Self:
-        """The state as it is, to which later rounds do nothing; large arrays are shared, not copied."""
+        """Return a copy that later rounds do not change; it shares the large arrays."""
         other = copy(self)
         other.threshold, other.born = self.threshold.copy(), list(self.born)
         return other
 
     @abstractmethod
     def rebuilt(self, rows: Rows, steps: np.ndarray) -> tuple[Self, float]:
-        """A state with the weights of the stored steps, and its sum_y G; this one stays as it is."""
+        """Return a new state rebuilt from the stored steps, and its sum_y G; `self` is unchanged."""
 
     @abstractmethod
     def _enter_columns(self, before: int) -> None:
-        """Set up the columns that have just been given the slots from `before` on."""
+        """Initialise the columns with the slots from `before` on."""
 
     def _reserve(self, columns: int, labels: int) -> None:
-        have_columns, have_labels = self._room
+        have_columns, have_labels = self._capacity
+        if columns > have_columns:
+            columns = max(columns, min(2 * have_columns, self.n_features))
+        if labels > have_labels:
+            labels = max(labels, 2 * have_labels)
         if columns > have_columns or labels > have_labels:
-            more = (
-                columns if columns <= have_columns else max(columns, min(2 * have_columns, self.n_features))
-            )
-            wide = labels if labels <= have_labels else max(labels, 2 * have_labels)
-            self._allocate(max(more, have_columns), max(wide, have_labels))
+            self._allocate(max(columns, have_columns), max(labels, have_labels))
 
 
 def grown(array: np.ndarray | None, shape: tuple[int, int], dtype: Any) -> np.ndarray:
-    """A larger array of zeros with the old one in its corner."""
+    """Return a larger array of zeros with the old one in its corner."""
     new = np.zeros(shape, dtype)
     if array is not None:
         new[: array.shape[0], : array.shape[1]] = array
@@ -302,9 +289,9 @@ def grown(array: np.ndarray | None, shape: tuple[int, int], dtype: Any) -> np.nd
 class SquaredState(RankingState):
     """Weights under the squared norm (w = theta), and their weighted sum when averaging.
 
-    With `rarity` every row is weighed before it is met: an entry by the logarithm of how rare its
-    column was in the rounds before (`smooth`: by one more, `damped`: by the root), the row to unit length.
-    `counts` holds in how many of the `counted` rounds each column occurred.
+    With `rarity` every entry of a row is multiplied by the log rarity of its column in the rounds before
+    (plus one if `smooth`; the square root if `damped`), and the row is scaled to unit length. `counts` is the
+    number of the `counted` rounds in which each column occurred.
     """
 
     average: bool = False
@@ -325,58 +312,48 @@ class SquaredState(RankingState):
             "smooth": Flag(group="smooth"),
             "counts": Array(("n_features",), ("i8",), 0, MOST, when="rarity"),
             "counted": Whole(),
-            "W": floats("room_columns", "room_labels", packed=True),
-            "weighted": floats("room_columns", "room_labels", dtypes=DOUBLE, packed=True, when="average"),
+            "W": floats("max_columns", "max_labels", packed=True),
+            "weighted": floats("max_columns", "max_labels", dtypes=DOUBLE, packed=True, when="average"),
         },
-        check_room,
+        check_capacity,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.counts = np.zeros(self.n_features if self.rarity else 0, np.int64)
         if self.average:
-            # The threshold is an average with equal weights then, as the weights are.
+            # Equal weights for all rounds, as in the average of the weights.
             self.threshold[2] = 1.0
 
-    def weigh_from_now(self, rarity: bool, damped: bool, smooth: bool) -> None:
-        """Weigh the rows to come; those before, if any, had no entries."""
+    def start_weighting(self, rarity: bool, damped: bool, smooth: bool) -> None:
+        """Apply the weighting from this round on; the rows before had no entries."""
         self.rarity, self.damped, self.smooth = rarity, damped, smooth
         self.counts, self.counted = np.zeros(self.n_features, np.int64), self.n_rounds
 
     def widen(self, n_features: int) -> None:
-        """Let X have more columns than before; they start at weight zero and were never met."""
         super().widen(n_features)
         if self.rarity:
             self.counts = np.append(self.counts, np.zeros(self.n_features - len(self.counts), np.int64))
 
-    def weigh(self, rows: Rows) -> Rows:
-        """Rows as a round would see them now; they are not counted."""
-        return self._weighed(rows, learn=False) if self.rarity else rows
-
-    def meet(self, rows: Rows) -> Rows:
-        """The rows of the next rounds as these see them, each counted for those after it."""
-        return self._weighed(rows, learn=True) if self.rarity else rows
-
-    def _weighed(self, rows: Rows, learn: bool) -> Rows:
-        if not self.counts.flags.writeable:  # a model mapped from a file
+    def weight_rows(self, rows: Rows, count: bool = False) -> Rows:
+        if not self.rarity:
+            return rows
+        if not self.counts.flags.writeable:  # of a memory-mapped model file
             self.counts = self.counts.copy()
         values = np.empty(rows.data.shape, rows.data.dtype)
-        self.counted = loops.weigh_rows(
-            rows.flat, self.counts, self.counted, learn, float(self.smooth), self.damped, values
+        self.counted = loops.weight_rows(
+            rows.flat, self.counts, self.counted, count, float(self.smooth), self.damped, values
         )
         return rows.with_values(values)
 
     def rarities(self) -> np.ndarray:
-        """By what the next row's entries would be multiplied, before the row is brought to unit length."""
+        """Return the factors of the entries of the next row, before it is scaled to unit length."""
         rarity = float(self.smooth) + np.log((2.0 + self.counted) / (1.0 + self.counts))
         return np.sqrt(rarity) if self.damped else rarity
 
     def replay(self, rows: Rows) -> Rows:
-        """The rows of the whole stream as the rounds saw them, weighed from the start again."""
-        fresh = SquaredState(
-            self.n_features, self.dtype, rarity=self.rarity, damped=self.damped, smooth=self.smooth
-        )
-        return fresh.meet(rows)
+        weighting = {"rarity": self.rarity, "damped": self.damped, "smooth": self.smooth}
+        return SquaredState(self.n_features, self.dtype, **weighting).weight_rows(rows, count=True)
 
     def _allocate(self, columns: int, labels: int) -> None:
         self.W = grown(getattr(self, "W", None), (columns, labels), self.dtype)
@@ -384,26 +361,24 @@ class SquaredState(RankingState):
         self.weighted = grown(getattr(self, "weighted", None), shape, np.float64)
 
     @property
-    def _room(self) -> tuple[int, int]:
+    def _capacity(self) -> tuple[int, int]:
         return self.W.shape
 
     def _enter_columns(self, before: int) -> None:
-        """Nothing to do: fresh slots hold the zero weights of fresh columns."""
+        """Leave the weights of new columns at zero."""
 
     def rounds(
         self, batch: Batch, rule: Rule, interior: bool, known: int, memory: Memory, record: np.ndarray
     ) -> int:
-        """Run the rounds of a batch; returns the number of labels known afterwards."""
         weights, work = SquaredWeights(self.W, self.weighted), Work.of(batch, 0, self.W.shape[1])
         log, asked = Log(self.threshold, record), True if interior else None
         return loops.rounds(batch, weights, None, asked, rule, known, memory, log, work)
 
     def latest_scores(self, rows: Rows) -> np.ndarray:
-        """Scores of every row for every known label, by the weights as they are."""
         return self._score(rows, self.W)
 
     def scores(self, rows: Rows) -> np.ndarray:
-        """The scores that predict: by the average of the weights over all rounds, if averaging."""
+        # The average of the weights over all rounds is ((n + 1) W - sum of t (step t)) / n.
         plain = self.latest_scores(rows)
         if not (self.average and self.n_steps):
             return plain
@@ -415,7 +390,6 @@ class SquaredState(RankingState):
         return out
 
     def weights(self) -> np.ndarray:
-        """The weights that predict, labels x columns."""
         W = self.W[: self.used, : self.n_labels]
         if self.average and self.n_steps:
             late = self.weighted[: self.used, : self.n_labels]
@@ -426,13 +400,11 @@ class SquaredState(RankingState):
         return dense
 
     def conjugate(self) -> float:
-        """sum_y G(theta_y), with G = |theta|^2 / 2 the conjugate (4) of F."""
         return 0.5 * float(np.sum(np.square(self.W, dtype=np.float64)))
 
     complexity = conjugate
 
     def rebuilt(self, rows: Rows, steps: np.ndarray) -> tuple[Self, float]:
-        """A state with the weights of the stored steps, and its sum_y G in float64."""
         exact = np.zeros(self.W.shape)
         loops.add_steps(rows.flat, readonly(steps), self.n_labels, exact, self.slots)
         other = self.snapshot()
@@ -441,24 +413,39 @@ class SquaredState(RankingState):
 
     @staticmethod
     def complexity_of(W: np.ndarray) -> float:
-        """sum_y F(w_y) of a competitor."""
         return 0.5 * float(np.sum(np.square(W)))
 
 
-# Products of an entry of X with a label between two looks at the clock.
+# Most products of an entry of X with a label between two checks of the clock.
 PRODUCTS = 1 << 23
 
 
 class OnlineRanking(Evaluated):
-    """Passes over rows and their labels: the first in the order of the rows, later ones in random order.
+    """Passes over the rows: the first in their order, later ones in random order.
 
-    The rounds move `state`. `rows` are as the rounds see them (`RankingState.meet`), `shapes` is what
-    `RankingState.survey` says of them. With `remember` the step of every row is kept (rows x labels),
-    which later passes need to take it out again and certificates to recompute the dual.
-    `interior_point` takes every step of update III by the paper's method; `name` says how steps are found.
-    Between two looks at the clock and at Ctrl-C lie at most `most_rounds` rounds with `most_entries` entries
-    of X, each of which meets every label, in `PRODUCTS` products. After `renewal` passes the weights are
-    computed anew from the steps, which ends the rounding that gathers in them.
+    Parameters
+    ----------
+    problem : RankingProblem
+    state : RankingState
+        The weights, which the rounds change.
+    rows : Rows
+        The rows with their weighting (`RankingState.weight_rows`).
+    relevant : Relevant
+    shapes : Shapes
+        The shapes of the rows (`RankingState.inspect`).
+    name : str
+        How steps are found, for `solver_`.
+    update : {"fixed", "worst_pair", "all_pairs"}
+    interior_point : bool
+        Take every step of update III by the interior point method.
+    remember : bool
+        Store the step of every row (rows x labels floats), which later passes and certificates need.
+    random_state : RandomState
+        Order of the rows in later passes.
+    most_rounds, most_entries : int
+        Most rounds, and entries of X in them, between two checks of the clock and of Ctrl-C.
+    renewal : int
+        Recompute the weights from the steps after this many passes, which removes accumulated rounding.
     """
 
     def __init__(
@@ -486,28 +473,28 @@ class OnlineRanking(Evaluated):
         self.records: list[np.ndarray] = []
         self.passes = 0
         self.best = BestWeights()
-        state.admit(rows, relevant)
+        state.allocate(rows, relevant)
         self.most_entries = min(most_entries, PRODUCTS // max(state.n_labels, 1))
         self._births = [state.n_rounds + row for row in first_rows(relevant, state.n_labels)]
         self.steps = self._no_steps() if remember else np.zeros((0, 0))
 
     def _no_steps(self) -> np.ndarray:
-        """The zero step of every row."""
+        """Return zero steps for all rows."""
         shape = self.rows.shape[0], self.state.n_labels
         try:
             return np.zeros(shape)
         except MemoryError:
             raise MemoryError(
-                f"More than one pass keeps the step of every row for every label, {shape[0]} x {shape[1]} "
-                f"floats or {shape[0] * shape[1] / 2**27:.0f} GiB, which cannot be had; set max_iter=1."
+                f"More than one pass stores the step of every row for every label, {shape[0]} x {shape[1]} "
+                f"floats or {shape[0] * shape[1] / 2**27:.0f} GiB, more than the free memory; set max_iter=1."
             ) from None
 
     def learn(self, clock: Clock | None = None) -> int:
-        """The online pass: predict, update and count; returns the rounds before the clock ran out."""
+        """Run the online pass: predict, update, count. Returns the rounds done before the clock expired."""
         return sum(map(self._count, self._rounds(np.arange(self.rows.shape[0]), False, clock)))
 
     def _count(self, piece: tuple[np.ndarray, int]) -> int:
-        """Count the rounds of a record and the labels that they brought."""
+        """Count the rounds of a record, and the labels that are new in them."""
         (record, known), state = piece, self.state
         fresh = known - state.n_labels
         state.born += self._births[:fresh]
@@ -517,8 +504,8 @@ class OnlineRanking(Evaluated):
         self.records.append(record[:, : loops.MASS].copy())
         return len(record)
 
-    def improve(self, clock: Clock) -> int:
-        """Replace the steps of all rows by better ones; returns the rounds before the clock ran out."""
+    def _improve(self, clock: Clock) -> int:
+        """Replace the steps of all rows by better ones; return the rounds done before the clock expired."""
         if self.passes % self.renewal == 0:
             self.state = self._renewed()
         done = 0
@@ -528,8 +515,8 @@ class OnlineRanking(Evaluated):
         return done
 
     def _move(self, clock: Clock) -> Progress:
-        """One pass and the certificate after it; `active` counts the rounds."""
-        done = self.improve(clock) if self.passes else self.learn(clock)
+        """Run one pass and certify it; `active` is the number of rounds."""
+        done = self._improve(clock) if self.passes else self.learn(clock)
         self.passes += 1
         if not self.steps.size:
             return Progress(self.certify(), done, exact=True)
@@ -537,9 +524,9 @@ class OnlineRanking(Evaluated):
         return Progress(Certificate(self.best.primal, self.state.dual), done)
 
     def _evaluate(self) -> tuple[RankingState, Certificate]:
-        """The state with the weights of the stored steps, or those of the best pass, and its certificate.
+        """Return the state rebuilt from the stored steps, or that of the best pass, and its certificate.
 
-        The dual is recomputed from the stored steps, else from the weights.
+        The dual is recomputed from the stored steps, or from the weights if no steps are stored.
         """
         state = self._renewed()
         certificate = Certificate(self._primal(state), state.dual)
@@ -548,7 +535,7 @@ class OnlineRanking(Evaluated):
         return state, certificate
 
     def _renewed(self) -> RankingState:
-        """The state without the rounding that gathered in weights and dual."""
+        """Return the state without the rounding accumulated in weights and dual."""
         if self.steps.size:
             state, conjugate = self.state.rebuilt(self.rows, self.steps)
             state.mass = 0.5 * float(np.abs(self.steps).sum())
@@ -565,10 +552,7 @@ class OnlineRanking(Evaluated):
     def _rounds(
         self, order: np.ndarray, again: bool, clock: Clock | None
     ) -> Iterator[tuple[np.ndarray, int]]:
-        """Run the rounds of `order` in pieces, as each is laid out in memory of its own.
-
-        Yields the record of every piece and the number of labels known after it.
-        """
+        """Run the rounds of `order` in chunks; yield the record of each and the number of labels after it."""
         state, memory = self.state, Memory(self.steps, again)
         sizes = np.cumsum(self.rows.indptr[order + 1] - self.rows.indptr[order])
         start = 0
@@ -577,7 +561,7 @@ class OnlineRanking(Evaluated):
             stop = min(start + self.most_rounds, int(np.searchsorted(sizes, most, side="right")))
             piece = order[start : max(start + 1, stop)]
             record = np.zeros((len(piece), loops.N_RECORD))
-            batch = state.lay_out(self.rows, self.relevant, self.shapes, piece)
+            batch = state.make_batch(self.rows, self.relevant, self.shapes, piece)
             known = state.rounds(batch, self.rule, self.interior, state.n_labels, memory, record)
             state.n_steps += len(piece)
             start += len(piece)
@@ -585,14 +569,14 @@ class OnlineRanking(Evaluated):
 
 
 def first_rows(relevant: Relevant, known: int) -> list[int]:
-    """Row in which each label from `known` on occurs for the first time."""
+    """Return the row in which each label from `known` on occurs for the first time."""
     fresh = np.flatnonzero(relevant.labels >= known)
     _, at = np.unique(relevant.labels[fresh], return_index=True)
     return (np.searchsorted(relevant.start, fresh[at], side="right") - 1).tolist()
 
 
-def reordered(relevant: Relevant, order: np.ndarray) -> Relevant:
-    """The relevant labels of the rows in another order."""
+def reorder(relevant: Relevant, order: np.ndarray) -> Relevant:
+    """Return the relevant labels of the rows in another order."""
     sizes = np.diff(relevant.start)[order]
     start = np.concatenate([[0], np.cumsum(sizes)])
     shift = np.repeat(relevant.start[:-1][order] - start[:-1], sizes)

@@ -1,8 +1,8 @@
 """The step of one round of label ranking: updates I, II and III.
 
-Every update is one vector alpha over the labels (theta_y += alpha_y x), with alpha >= 0 on
-the relevant labels Y, <= 0 off them, sum zero and mass a = sum of alpha over Y at most C. In
-normal form the score of label y after the step is H(u_y + alpha_y), and the problem (11) is
+A step is a vector alpha over the labels (theta_y += alpha_y x) with alpha >= 0 on the relevant labels Y,
+alpha <= 0 on the others, sum zero, and mass a = sum of alpha over Y at most C. In normal form the score of
+label y after the step is H(u_y + alpha_y), and the problem (11) is
 
     max  gamma a - sum_y [ integral of H from u_y to u_y + alpha_y ].
 
@@ -13,20 +13,20 @@ normal form the score of label y after the step is H(u_y + alpha_y), and the pro
 |          |                                 | on the larger value    |             |
 | TILTED   | entropy, any x                  | (log weights)          | mean of x under w_y e^(alpha x) |
 
-where gamma, C and alpha are rescaled (LINEAR: C |x|^2; the others: gamma / c and c C with c
-the range of x). The gap of a round, exact and O(labels), is
+Here gamma, C and alpha are rescaled: LINEAR uses C |x|^2; the others use gamma / c and c C, with c the range
+of x. The duality gap of a round costs O(labels). With m_y = H(u_y + alpha_y) it is
 
     C [gamma - (min over Y of m_y - max off Y of m_y)]_+ + sum alpha_y m_y - gamma a,
 
-with m_y = H(u_y + alpha_y): zero exactly at the best step.
+which is zero exactly at the best step.
 
-Logits are kept as ordered *keys*, because most labels never need theirs: the mass q itself
-where 1e-300 < q < 1 - 1e-4, the logit where q is smaller (it is below -690), one plus the
-logit where q is larger (it is above 9.2).
+Most labels never need their logit, so logits are stored as ordered *keys*: the mass q itself where
+1e-300 < q < 1 - 1e-4, the logit where q is smaller (the logit is below -690), one plus the logit where q is
+larger (the logit is above 9.2).
 
-S. Shalev-Shwartz, Y. Singer, A unified algorithmic approach for efficient online label
-ranking, AISTATS 2007; update II in the closed form of arcsinh, update III by water filling
-(the paper's interior point method is in `interior_loops`).
+S. Shalev-Shwartz, Y. Singer, A unified algorithmic approach for efficient online label ranking, AISTATS 2007.
+Update II uses the closed form with arcsinh, update III water filling; the interior point method of the paper
+is in `interior_loops`.
 """
 
 from __future__ import annotations
@@ -43,41 +43,41 @@ LINEAR, LOGISTIC, TILTED = 0, 1, 2
 NULL = -1
 FIXED, WORST_PAIR, ALL_PAIRS = 1, 2, 3
 SATURATED = 1.0 - 1e-4
-# Scores this close, relative to their size, are equal but for rounding.
+# Scores are equal up to rounding if their relative difference is at most this.
 TIE = 1e-13
-# Newton's method on one variable ends at this relative change, or after so many steps.
+# Newton's method on one variable stops at this relative change, or after this many steps.
 NEWTON_CHANGE, NEWTON_STEPS = 1e-15, 100
 
 
 class Shapes(NamedTuple):
-    """What the entropy needs to know of every row: kind, base, slope and range; else empty."""
+    """Kind, base, slope and span (range of values) of every row for the entropy; else empty."""
 
     kind: np.ndarray
     base: np.ndarray
     slope: np.ndarray
-    spread: np.ndarray
+    span: np.ndarray
 
     @property
     def has_general_rows(self) -> bool:
-        """Whether some row leaves the reach of water filling: entropy and more than two values."""
+        """Whether some row has no closed form: entropy and more than two values."""
         return bool((self.kind == TILTED).any())
 
     @property
     def largest_range(self) -> float:
-        """Largest range of the values of a row, which no margin can exceed; 0 if none was surveyed."""
-        return float(self.spread.max(initial=0.0))
+        """Largest range of the values of a row, which bounds every reachable margin; 0 without rows."""
+        return float(self.span.max(initial=0.0))
 
 
 def blank_shapes(n_rows: int) -> Shapes:
-    """Room for the shapes of so many rows."""
+    """Return uninitialised shapes of `n_rows` rows."""
     return Shapes(np.empty(n_rows, np.int64), np.empty(n_rows), np.empty(n_rows), np.empty(n_rows))
 
 
 class Round(NamedTuple):
-    """One round in normal form; of the arrays over labels the first `known` entries count.
+    """One round in normal form; the first `known` entries of the arrays over labels are valid.
 
-    `key` holds u_y as keys (LINEAR, LOGISTIC) or the scores (TILTED). Only TILTED rounds have log
-    weights (label x coordinate of the row), the log weight of all other coordinates, and x.
+    `key` holds u_y as keys (LINEAR, LOGISTIC) or the scores (TILTED). Only TILTED rounds have log weights
+    (label x coordinate of the row), the log weight of all other coordinates, and x.
     """
 
     kind: int
@@ -102,7 +102,7 @@ def sigmoid(u):
 
 @helper(hot=True)
 def key_of(u):
-    """Key of a logit."""
+    """Return the key of a logit."""
     if u < -690.0:
         return u
     q = sigmoid(u)
@@ -111,7 +111,7 @@ def key_of(u):
 
 @helper(hot=True)
 def level(key, kind):
-    """u of a key."""
+    """Return u of a key."""
     if kind == LINEAR or key < 0.0:
         return key
     if key > 1.0:
@@ -120,14 +120,8 @@ def level(key, kind):
 
 
 @helper(hot=True)
-def value(u, kind):
-    """H(u)."""
-    return u if kind == LINEAR else sigmoid(u)
-
-
-@helper(hot=True)
 def score_of(key, kind):
-    """H(u) straight from the key; other keys than those of logits are scores."""
+    """Return H(u) from the key; keys of LINEAR and TILTED rounds are the scores."""
     if kind != LOGISTIC or 0.0 <= key <= 1.0:
         return key
     return sigmoid(level(key, kind))
@@ -135,7 +129,7 @@ def score_of(key, kind):
 
 @helper(hot=True)
 def log_growth(u, a):
-    """log(1 - q + q e^a) with q = sigmoid(u): how much a step moves the log normaliser."""
+    """Return log(1 - q + q e^a) with q = sigmoid(u): the change of the log normaliser in a step a."""
     shift = 0.0
     if u > 0.0:
         u, a, shift = -u, -a, a
@@ -148,7 +142,7 @@ def log_growth(u, a):
 
 @helper(hot=True)
 def logistic_root(u, v, gamma):
-    """tau with sigmoid(u + tau) - sigmoid(v - tau) = gamma, for 0 < gamma < 1."""
+    """Return tau with sigmoid(u + tau) - sigmoid(v - tau) = gamma, for 0 < gamma < 1."""
     m = abs(0.5 * (u + v))
     log_sinh = math.log(gamma) - 0.5 * math.log1p(-gamma * gamma)
     log_sinh += m - math.log(2.0) + math.log1p(math.exp(-2.0 * m))
@@ -161,10 +155,11 @@ def logistic_root(u, v, gamma):
 
 @helper(hot=True)
 def tie_width(key, known, kind):
-    """How far apart two scores may be and still be equal but for rounding.
+    """Return the largest difference of two scores that counts as a tie.
 
-    Masses are sums of positive numbers, accurate relative to themselves (told by a negative
-    width); other scores are sums that may cancel, accurate relative to the largest of them.
+    Masses are sums of positive numbers, so their rounding is relative to each of them; this case returns
+    minus the relative width. Other scores are sums that may cancel, so their rounding is relative to the
+    largest score.
     """
     if kind == LOGISTIC:
         return -TIE
@@ -176,9 +171,9 @@ def tie_width(key, known, kind):
 
 @helper(hot=True)
 def worst_pair(kind, known, relevant, key):
-    """The pair (r', s') of (7), lowest relevant and highest other label, and whether it is a mistake.
+    """Return the pair (r', s') of (7), lowest relevant and highest other label, and whether it is a mistake.
 
-    Equal scores go to the lowest index, and are a mistake.
+    Ties go to the lowest index and count as mistakes.
     """
     width = tie_width(key, known, kind)
     r = s = -1
@@ -195,7 +190,7 @@ def worst_pair(kind, known, relevant, key):
 
 @helper
 def pair_step(u, v, gamma, C, kind):
-    """Update II, (9), in normal form: the best mass to move onto level u from level v."""
+    """Update II (9) in normal form: return the best mass to move from level v to level u."""
     if kind == LINEAR:
         return min(C, max(0.0, 0.5 * (gamma - (u - v))))
     if gamma >= 1.0:
@@ -205,13 +200,14 @@ def pair_step(u, v, gamma, C, kind):
 
 @helper
 def tilted_pair_step(form, r, s):
-    """Update II, (9), for any x under the entropy: safeguarded Newton on the concave gain."""
+    """Update II (9) for any x under the entropy: Newton's method on the concave gain, within a bracket."""
     log_r, rest_r, log_s, rest_s = form.log_weight[r], form.log_rest[r], form.log_weight[s], form.log_rest[s]
     low, high = 0.0, form.C
     _, m_r, _ = tilt(log_r, rest_r, form.x, form.C)
     _, m_s, _ = tilt(log_s, rest_s, form.x, -form.C)
     if form.gamma - m_r + m_s >= 0.0:
         return form.C
+    # The slope of the gain, gamma - m_r(tau) + m_s(-tau), falls with tau; its root is within [low, high].
     tau = 0.0
     for _ in range(NEWTON_STEPS):
         _, m_r, v_r = tilt(log_r, rest_r, form.x, tau)
@@ -232,7 +228,7 @@ def tilted_pair_step(form, r, s):
 
 @helper
 def _sift(heap, size, i, key, sign):
-    """Restore a heap whose root is the smallest sign * key, from position i downward."""
+    """Move the item at position i down until the root of the heap has the smallest sign * key."""
     item = heap[i]
     weight = sign * key[item]
     while True:
@@ -260,7 +256,7 @@ def _pop(heap, size, key, sign):
 
 @helper
 def _segment_root(U, p, V, q, gamma, low, high):
-    """Mass in [low, high] at which p filled and q drained logits are gamma apart."""
+    """Return the mass in [low, high] at which p filled and q drained logits differ by gamma."""
     a = 0.5 * (low + high)
     if p == q:
         a = p * logistic_root(U / p, V / q, gamma)
@@ -284,7 +280,7 @@ def _segment_root(U, p, V, q, gamma, low, high):
 
 @helper(hot=True)
 def split_labels(form, inside, outside):
-    """Heaps of the relevant labels (lowest key first) and of the others (highest first); their sizes."""
+    """Build heaps of the relevant labels (lowest key first) and of the others; return their sizes."""
     n_in = n_out = 0
     for y in range(form.known):
         if form.relevant[y]:
@@ -302,11 +298,11 @@ def split_labels(form, inside, outside):
 
 @helper
 def water_fill(form, inside, outside, alpha):
-    """Update III, (11): fill the relevant labels from below and drain the others from above.
+    """Update III (11): fill the relevant labels from below and drain the others from above.
 
-    It ends when the two levels are gamma apart or the mass is C.
-    `inside` and `outside` are integer work space; `alpha` must come in as zeros. The sweep
-    stops at the last label it moves, so its cost is O(labels + moved log labels).
+    The sweep ends when the two levels differ by gamma or the mass reaches C, so its cost is
+    O(labels + moved labels x log labels). `inside` and `outside` are integer workspace; `alpha` must be zero.
+    Returns the mass.
     """
     kind, gamma, C, key = form.kind, form.gamma, form.C, form.key
     n_in, n_out = split_labels(form, inside, outside)
@@ -315,9 +311,11 @@ def water_fill(form, inside, outside, alpha):
     V, q = level(_pop(outside, n_out, key, -1.0), kind), 1
     low = a = 0.0
     while True:
+        # On [low, high] the sets of filled and drained labels do not change.
         fill_next = p * level(key[inside[0]], kind) - U if p < n_in else math.inf
         drain_next = V - q * level(key[outside[0]], kind) if q < n_out else math.inf
         high = max(low, min(C, fill_next, drain_next))
+        # Stop if the level difference reaches gamma within this segment.
         if kind == LINEAR:
             root = (gamma - U / p + V / q) / (1.0 / p + 1.0 / q)
             if root <= high:
@@ -329,6 +327,7 @@ def water_fill(form, inside, outside, alpha):
         if high >= C:
             a = C
             break
+        # Otherwise the next label joins the filled or the drained ones.
         low = high
         if fill_next <= drain_next:
             U += level(_pop(inside, n_in - p, key, 1.0), kind)
@@ -346,10 +345,10 @@ def water_fill(form, inside, outside, alpha):
 
 @helper
 def tilt(log_weight, log_rest, x, t):
-    """Log normaliser, mean and variance of x under the weights e^(t x).
+    """Return log normaliser, mean and variance of x under weights proportional to w e^(t x).
 
-    The row touches coordinates with values x and log weights `log_weight`; all others are zeros
-    of total log weight `log_rest`.
+    `log_weight` belongs to the values x of the row; all other coordinates are zero with total log weight
+    `log_rest`.
     """
     top = log_rest
     for j in range(x.size):
@@ -367,7 +366,7 @@ def tilt(log_weight, log_rest, x, t):
 
 @helper(hot=True)
 def dual_gain(form, alpha):
-    """What a step adds to the dual (5), in normal form."""
+    """Return the increase of the dual (5) by a step, in normal form."""
     gain = 0.0
     for y in range(form.known):
         a = alpha[y]
@@ -387,15 +386,15 @@ def dual_gain(form, alpha):
 
 @helper
 def round_gap(form, alpha):
-    """Duality gap of (11) at the step alpha."""
+    """Return the duality gap of (11) at the step alpha."""
     low, high, moved, a = math.inf, -math.inf, 0.0, 0.0
     for y in range(form.known):
         if form.kind == TILTED:
             _, m, _ = tilt(form.log_weight[y], form.log_rest[y], form.x, alpha[y])
-        elif alpha[y] == 0.0:
-            m = score_of(form.key[y], form.kind)
+        elif form.kind == LINEAR or alpha[y] == 0.0:
+            m = score_of(form.key[y], form.kind) + alpha[y]
         else:
-            m = value(level(form.key[y], form.kind) + alpha[y], form.kind)
+            m = sigmoid(level(form.key[y], LOGISTIC) + alpha[y])
         moved += alpha[y] * m
         if form.relevant[y]:
             low = min(low, m)

@@ -18,37 +18,36 @@ from maxmargin.ranking.estimator import LabelRanker, choose_labels, descending, 
 if TYPE_CHECKING:
     Classifier: Any = object
 else:
-    try:  # with River installed it is one of River's classifiers, for its pipelines, metrics and checks
+    try:  # if River is installed, `StreamRanker` is one of its classifiers
         from river.base import Classifier
     except ImportError:
         Classifier = object
 
 
 def _check_width(state: Mapping[str, Any], sizes: Sizes) -> None:
-    """A rule: the ranker takes rows of varying width, and has met no column without a name."""
+    """Check that the ranker takes rows of varying width, and that all its columns have names."""
     width = state["ranker"].n_features
     if width is None:
-        raise ValueError("its ranker takes rows of one width only")
+        raise ValueError("its ranker accepts rows of one width only")
     if width == "grow" and sizes.get("n_features", 0) > max(len(state["columns"]), 1):
-        raise ValueError("its ranker has met columns without a name")
+        raise ValueError("its ranker has columns without a name")
 
 
 class StreamRanker(Classifier):
     """A `LabelRanker` with the `learn_one` and `predict_one` of River.
 
-    Where River is installed it is a `river.base.Classifier` and goes into River's pipelines, metrics and
-    `progressive_val_score`; without River it works alone.
+    If River is installed, this is a `river.base.Classifier` for River's pipelines, metrics and
+    `progressive_val_score`; it also works without River.
 
-    Features are named, and their names may be new at any time. A value that is a text stands for
-    the feature "name=text" with the value 1. With ``n_features="grow"`` every
-    new name gets a new column; with an integer, names are hashed to that many columns (a
-    collision keeps the larger value, so that presence stays presence). Rows go to the ranker
-    singly; whole chunks are far faster through `LabelRanker.partial_fit`.
+    Features have names, and new names may occur at any time. A text value stands for the feature "name=text"
+    with the value 1. With ``n_features="grow"`` every new name gets a new column; with an integer, names are
+    hashed to that many columns (a collision keeps the larger value, so that presence stays presence). For
+    whole chunks of rows, `LabelRanker.partial_fit` is far faster.
 
     Parameters
     ----------
     ranker : LabelRanker, default=None
-        The ranker to feed, with `n_features` set; None means ``LabelRanker(n_features="grow")``.
+        The ranker to train, with `n_features` set; None means ``LabelRanker(n_features="grow")``.
 
     Examples
     --------
@@ -68,7 +67,7 @@ class StreamRanker(Classifier):
         self.ranker = LabelRanker(n_features="grow") if ranker is None else ranker
         if self.ranker.n_features is None:
             raise ValueError(
-                'ranker needs n_features="grow" or the width of a hashed space, since names may be new.'
+                'ranker needs n_features="grow" or the width of a hashed space, because new names may occur.'
             )
         self.columns: dict[Hashable, int] = {}
 
@@ -79,7 +78,7 @@ class StreamRanker(Classifier):
     def clone(
         self, new_params: Mapping[str, Any] | None = None, include_attributes: bool = False
     ) -> StreamRanker:
-        """A ranker with the same parameters that has learnt nothing, as River clones.
+        """Return an untrained ranker with the same parameters, as River clones.
 
         Parameters
         ----------
@@ -93,14 +92,13 @@ class StreamRanker(Classifier):
         return type(self)(clone((new_params or {}).get("ranker", self.ranker)))
 
     def _row(self, x: Mapping[Hashable, float | str], learn: bool) -> Any:
-        """x as one CSR row; names that were never learnt are left out of a prediction."""
+        """Return x as one CSR row; a prediction leaves out unknown names."""
         width: Any = self.ranker.n_features
         values: dict[int, float] = {}
-        numbers = {f"{name}={v}" if isinstance(v, str) else name: 1.0 if isinstance(v, str) else v
-                   for name, v in x.items()}  # fmt: skip
-        # In one order whatever that of the dictionary is, so that the sums of products are the same.
-        for name in sorted(numbers, key=str):
-            value = numbers[name]
+        texts = {f"{name}={v}": 1.0 for name, v in x.items() if isinstance(v, str)}
+        numbers = {name: v for name, v in x.items() if not isinstance(v, str)}
+        # Sorted, so that sums do not depend on the order of the dictionary.
+        for name, value in sorted({**numbers, **texts}.items(), key=lambda item: str(item[0])):
             if width == "grow":
                 column = self.columns.setdefault(name, len(self.columns)) if learn else self.columns.get(name)
             else:
@@ -115,7 +113,7 @@ class StreamRanker(Classifier):
         return sp.csr_array((data, indices, np.array([0, len(indices)], np.int32)), shape=(1, n_columns))
 
     def learn_one(self, x: Mapping[Hashable, float | str], y: Any) -> StreamRanker:
-        """Predict and update; y is a label, or a set of labels if it was one from the start."""
+        """Predict and update; y is a label, or a set of labels if the first y was one."""
         row = self._row(x, learn=True)
         if hasattr(self.ranker, "classes_"):
             learn_rows(self.ranker, row, [y])
@@ -124,14 +122,14 @@ class StreamRanker(Classifier):
         return self
 
     def predict_one(self, x: Mapping[Hashable, float | str], **more: Any) -> Any:
-        """The most relevant label (or the set of relevant ones); None before the first example."""
+        """Return the most relevant label (or the set of relevant ones); None before the first example."""
         if not hasattr(self.ranker, "classes_"):
             return None
         answer = choose_labels(self.ranker, self._scores(x))[0]
         return answer.item() if isinstance(answer, np.generic) else answer
 
     def rank_one(self, x: Mapping[Hashable, float | str]) -> list[Any]:
-        """All labels known so far, from the most to the least relevant."""
+        """Return all known labels, from the most to the least relevant."""
         if not hasattr(self.ranker, "classes_"):
             return []
         return self.ranker.classes_[descending(self._scores(x))[0]].tolist()
