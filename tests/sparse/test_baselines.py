@@ -19,7 +19,7 @@ from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
 from maxmargin.core.kernels import Kernel
 from maxmargin.sparse.greedy import GrowingBasis, after_newton
 from maxmargin.sparse.loss_loops import MultiLogit
-from maxmargin.sparse.problem import BasisProblem, push
+from maxmargin.sparse.problem import BasisProblem, basis_product
 
 
 def test_one_vs_rest_is_one_single_label_machine_per_class(wine):
@@ -181,8 +181,8 @@ def test_full_scoring_is_one_newton_step_in_all_coefficients():
         g, h = larger.gradient(), 1e-6
         H = np.empty((g.size, g.size))
         for column, E in enumerate(np.eye(g.size).reshape(-1, *g.shape)):
-            shifted = [V + Psi.T @ loss.at(push(Psi, V)).gradient for V in (W + h * E, W - h * E)]
+            shifted = [V + Psi.T @ loss.at(basis_product(Psi, V)).gradient for V in (W + h * E, W - h * E)]
             H[:, column] = (shifted[0] - shifted[1]).ravel() / (2 * h)
         W = W - np.linalg.solve(H, g.ravel()).reshape(g.shape)
-        expected = 0.5 * (W**2).sum() + loss.value(push(Psi, W))
+        expected = 0.5 * (W**2).sum() + loss.value(basis_product(Psi, W))
         assert objective == pytest.approx(expected, rel=1e-6)

@@ -111,9 +111,9 @@ def test_known_minimum_with_all_samples():
         basis.join(j, problem.kernel_rows(np.array([j]))[0], np.zeros(3))
     while True:
         assert Newton(100, CHOLESKY).optimise(basis, lambda: 1e-10, lambda: False)
-        if (sharper := basis.problem.sharper()) is None:
+        if (problem := basis.problem.less_smoothed()) is None:
             break
-        basis.turn_to(sharper)
+        basis.change_loss(problem)
     problem = basis.problem
     certificate = basis.certificate()
     assert certificate.primal * LAMBDA == pytest.approx(OBJECTIVE, rel=1e-8)

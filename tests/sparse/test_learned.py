@@ -20,7 +20,17 @@ from maxmargin.core.kernels import Clouds, Kernel
 from maxmargin.core.loop import Clock
 from maxmargin.sparse import learned, machines
 from maxmargin.sparse.greedy import Greedy, Newton
-from maxmargin.sparse.learned import Adam, Learned, Moving, Pace, QuasiNewton, Units, independent, own, slope
+from maxmargin.sparse.learned import (
+    Adam,
+    Learned,
+    Moving,
+    Schedule,
+    QuasiNewton,
+    Units,
+    independent,
+    regularise,
+    value_and_gradient,
+)
 from maxmargin.sparse.loss_loops import SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import BasisProblem
 
@@ -74,7 +84,7 @@ def test_the_gradient_is_that_of_the_objective(name, metric):
     if metric is not None:
         problem = replace(problem, X=X)
         at = at._replace(metric=metric, spread=rng.normal(size=(5, 3)))
-    value, gradient = slope(problem, np.arange(12), at, 0.5, own(at))
+    value, gradient = value_and_gradient(problem, np.arange(12), at, 0.5, regularise(at))
     assert value == pytest.approx(naive(problem, at, 0.5), rel=1e-12)
     for place in range(3 if metric is None else 5):
         direction = rng.normal(size=np.shape(at[place]))
@@ -107,7 +117,7 @@ def test_states_are_counted_in_full_steps(clouds, dtype):
     )
     rates = (0.1, 0.2, 0.3, 0.4, 0.5)
     units = Units(at, rates)
-    x = units.count(at)
+    x = units.vector(at)
     expected = [np.ravel(part) / rate for part, rate in zip(at, rates, strict=True) if part is not None]
     np.testing.assert_allclose(x, np.concatenate(expected), rtol=1e-6)
     assert x.dtype == dtype
@@ -141,7 +151,7 @@ def test_quasi_newton_steps_follow_the_updated_inverse_hessian():
     objective, _, _ = quadratic(6, 50.0)
     quasi, x = QuasiNewton(memory=3, longest=np.inf), np.zeros(6)
     for _ in range(5):
-        x = quasi.descend(objective, x, 1, never)
+        x = quasi.minimise(objective, x, 1, never)
     assert len(quasi.changes) == 3
     s, y, _ = quasi.changes[-1]
     H = np.eye(6) * (s @ y) / (y @ y)
@@ -158,14 +168,14 @@ def test_quasi_newton_finds_the_minimum_by_steps_that_are_no_longer_than_allowed
     quasi = QuasiNewton(longest=0.2)
     x, values = np.zeros(10), [objective(np.zeros(10))[0]]
     for _ in range(100):
-        following = quasi.descend(objective, x, 1, never)
+        following = quasi.minimise(objective, x, 1, never)
         assert np.abs(following - x).max() <= 0.2 + 1e-12
         x = following
         values.append(objective(x)[0])
     np.testing.assert_allclose(x, lowest, atol=1e-6)
     assert all(later <= earlier for earlier, later in itertools.pairwise(values))
     asked.clear()
-    np.testing.assert_array_equal(quasi.descend(objective, lowest, 100, never), lowest)
+    np.testing.assert_array_equal(quasi.minimise(objective, lowest, 100, never), lowest)
     assert len(asked) <= 2 * learned.TRIALS + 1
 
 
@@ -174,9 +184,9 @@ def test_quasi_newton_forgets_what_leads_nowhere():
     objective, lowest, _ = quadratic(4, 10.0)
     quasi = QuasiNewton()
     quasi.changes.append((np.ones(4), -np.ones(4), -0.25))
-    x = quasi.descend(objective, np.zeros(4), 2, never)
+    x = quasi.minimise(objective, np.zeros(4), 2, never)
     assert objective(x)[0] < objective(np.zeros(4))[0]
-    np.testing.assert_allclose(quasi.descend(objective, x, 50, never), lowest, atol=1e-6)
+    np.testing.assert_allclose(quasi.minimise(objective, x, 50, never), lowest, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-44, 1e-30, 1e-22, 1e15])
@@ -190,7 +200,7 @@ def test_quasi_newton_in_single_precision_bears_gradients_of_any_size(size):
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        x = QuasiNewton().descend(objective, np.ones(5, np.float32), 30, lambda: False)
+        x = QuasiNewton().minimise(objective, np.ones(5, np.float32), 30, lambda: False)
     assert np.isfinite(x).all() and objective(x)[0] <= objective(np.ones(5, np.float32))[0]
     if size >= 1e-22:
         np.testing.assert_allclose(x, centre, atol=1e-3)
@@ -198,7 +208,7 @@ def test_quasi_newton_in_single_precision_bears_gradients_of_any_size(size):
 
 def test_time_that_is_up_ends_the_steps_of_a_round():
     objective, _, asked = quadratic(10, 1e4)
-    x = QuasiNewton().descend(objective, np.zeros(10), 1000, lambda: len(asked) >= 7)
+    x = QuasiNewton().minimise(objective, np.zeros(10), 1000, lambda: len(asked) >= 7)
     assert len(asked) == 7 and objective(x)[0] < objective(np.zeros(10))[0]
 
 
@@ -291,11 +301,11 @@ def test_the_regulariser_of_many_clouds_is_made_some_at_a_time(monkeypatch):
     rng = np.random.default_rng(0)
     spread = rng.normal(size=(7, 3))
     at = Moving(rng.normal(size=(7, 3)), rng.normal(size=(7, 2)), 0.3, np.eye(3), spread)
-    whole = own(at)
+    whole = regularise(at)
     kernel = Kernel("rbf", math.exp(0.3))
     np.testing.assert_allclose(whole.K, kernel.inner_products(Clouds(at.vectors, np.exp(spread))), rtol=1e-12)
     monkeypatch.setattr(kernels, "BLOCK_BYTES", 400)
-    parts = own(at)
+    parts = regularise(at)
     np.testing.assert_allclose(parts.K, whole.K, rtol=1e-12)
     for name, slope_there in whole.slopes.items():
         np.testing.assert_allclose(parts.slopes[name], slope_there, rtol=1e-10)
@@ -303,7 +313,7 @@ def test_the_regulariser_of_many_clouds_is_made_some_at_a_time(monkeypatch):
 
 def test_a_direction_that_the_metric_forgets_is_none_of_a_vectors_place():
     state = Moving(np.array([[2.0, 3.0]]), np.ones((1, 1)), 0.0, np.diag([2.0, 1e-7]))
-    np.testing.assert_allclose(state.places(), [[1.0, 0.0]])
+    np.testing.assert_allclose(state.centres(), [[1.0, 0.0]])
     kernel = state.kernel(Kernel("rbf", 5.0))
     np.testing.assert_allclose(kernel.metric, np.diag([2.0, 1e-7]) / math.sqrt(2))
     assert kernel.gamma == pytest.approx(2)
@@ -325,7 +335,7 @@ def moving(wine, **options):
 
 
 def test_a_basis_that_moved_astray_is_not_taken(wine):
-    solver = moving(wine, rounds=2, steps=3, pace=Pace(256, 50.0, 2, 4, 3))
+    solver = moving(wine, rounds=2, steps=3, schedule=Schedule(256, 50.0, 2, 4, 3))
     grown = solver.greedy.solution()
     solver.lowest = np.inf  # let the held-out samples like what they see
     while not solver.epoch(Clock()).done:
@@ -336,12 +346,12 @@ def test_a_basis_that_moved_astray_is_not_taken(wine):
 
 
 def test_held_out_samples_choose(wine):
-    solver = moving(wine, rounds=100, steps=10, descents=3, pace=Pace(256, 0.5, 5, 2, 1))
-    assert not set(solver.judged) & set(solver.trained) and len(solver.judged) == 17
-    losses = [solver._judge()]
-    judge, join, chosen = solver._judge, solver._join, []
-    solver._judge = lambda: losses.append(judge()) or losses[-1]
-    solver._join = lambda clock: chosen.append(solver.best) or join(clock)
+    solver = moving(wine, rounds=100, steps=10, descents=3, schedule=Schedule(256, 0.5, 5, 2, 1))
+    assert not set(solver.validation) & set(solver.trained) and len(solver.validation) == 17
+    losses = [solver._validation_loss()]
+    judge, join, chosen = solver._validation_loss, solver._run_on_all_samples, []
+    solver._validation_loss = lambda: losses.append(judge()) or losses[-1]
+    solver._run_on_all_samples = lambda clock: chosen.append(solver.best) or join(clock)
     while not solver.epoch(Clock()).done:
         pass
     assert solver.lowest == min(losses)
@@ -350,25 +360,25 @@ def test_held_out_samples_choose(wine):
 
 
 def test_held_out_samples_join_at_the_end(wine):
-    solver = moving(wine, rounds=7, steps=10, descents=5, pace=Pace(256, 0.5, 2, 9, 0))
-    held, seen, descend, chosen = set(solver.judged), [], solver._descend, []
-    solver._descend = lambda x, clock: seen.append(set(solver.trained)) or descend(x, clock)
-    join = solver._join
-    solver._join = lambda clock: chosen.append(solver.best) or join(clock)
+    solver = moving(wine, rounds=7, steps=10, descents=5, schedule=Schedule(256, 0.5, 2, 9, 0))
+    held, seen, descend, chosen = set(solver.validation), [], solver._lbfgs_round, []
+    solver._lbfgs_round = lambda x, clock: seen.append(set(solver.trained)) or descend(x, clock)
+    join = solver._run_on_all_samples
+    solver._run_on_all_samples = lambda clock: chosen.append(solver.best) or join(clock)
     while not solver.epoch(Clock()).done:
         pass
     everything = set(range(len(wine[0])))
     assert [rows == everything for rows in seen] == [False] * 5 + [True] * 2
     assert all(not rows & held for rows in seen[:5])
     before, after = (
-        slope(solver.near, np.arange(len(wine[0])), state, 1.0, own(state))[0]
+        value_and_gradient(solver.centred, np.arange(len(wine[0])), state, 1.0, regularise(state))[0]
         for state in (chosen[0], solver.best)
     )
     assert after < before
 
 
 def test_points_that_see_few_samples_a_step_do_not_join(wine):
-    solver = moving(wine, rounds=2, steps=3, pace=Pace(64, 0.05, 2, 4, 3))
+    solver = moving(wine, rounds=2, steps=3, schedule=Schedule(64, 0.05, 2, 4, 3))
     n = len(solver.trained)
     while not solver.epoch(Clock()).done:
         pass
@@ -379,12 +389,13 @@ def test_descents_see_all_samples_in_pieces(wine, monkeypatch):
     states = []
     for chunk in (1000, 7):
         monkeypatch.setattr(learned, "CHUNK", chunk)
-        solver = moving(wine, descents=5, pace=Pace(256, 0.1, 0, 4, 0))
-        at, before = solver.units.count(solver.state), solver.state
+        solver = moving(wine, descents=5, schedule=Schedule(256, 0.1, 0, 4, 0))
+        at, before = solver.units.vector(solver.state), solver.state
         solver.epoch(Clock())
-        states.append(solver.units.count(solver.state) - at)
+        states.append(solver.units.vector(solver.state) - at)
         first, last = (
-            slope(solver.near, solver.trained, state, 1.0, own(state))[0] for state in (before, solver.state)
+            value_and_gradient(solver.centred, solver.trained, state, 1.0, regularise(state))[0]
+            for state in (before, solver.state)
         )
         assert last < 0.5 * first
     np.testing.assert_allclose(states[1], states[0], rtol=1e-6, atol=1e-9)
@@ -392,13 +403,13 @@ def test_descents_see_all_samples_in_pieces(wine, monkeypatch):
 
 def test_descents_on_many_samples_see_others_every_round(wine, monkeypatch):
     monkeypatch.setattr(learned, "MANY", 60)
-    solver = moving(wine, rounds=6, descents=5, pace=Pace(256, 0.1, 0, 6, 0))
+    solver = moving(wine, rounds=6, descents=5, schedule=Schedule(256, 0.1, 0, 6, 0))
     seen, taken = [], solver.problem.loss.take
-    solver.near.loss.take = lambda rows: seen.append(set(rows)) or taken(rows)
+    solver.centred.loss.take = lambda rows: seen.append(set(rows)) or taken(rows)
     while not solver.epoch(Clock()).done:
         pass
     drawn = [rows for rows in seen if len(rows) == 60]
-    assert len(drawn) == 6 and drawn[0] != drawn[1] and not set.union(*drawn) & set(solver.judged)
+    assert len(drawn) == 6 and drawn[0] != drawn[1] and not set.union(*drawn) & set(solver.validation)
     assert solver.certify().primal < 0.8 * solver.greedy.certify().primal
 
 
@@ -413,9 +424,9 @@ def test_a_time_limit_ends_the_moves_with_a_usable_model(wine, quick):
     machine = SparseMultiClassSVC(C=5, max_basis=3, basis="learned", random_state=0)
 
     class Late(Learned):
-        def _move(self, clock):
+        def _run_round(self, clock):
             clock.limit = 0.0
-            super()._move(clock)
+            super()._run_round(clock)
 
     with pytest.MonkeyPatch.context() as patch, pytest.warns(ConvergenceWarning, match="cut short"):
         patch.setattr(machines, "Learned", Late)

@@ -15,7 +15,7 @@ from maxmargin.sparse.loss_loops import (
     MultiLogit,
     SquaredHinges,
     SquaredMargins,
-    star_pull,
+    star_transposed,
 )
 from tests.naive import basis as naive
 
@@ -78,7 +78,7 @@ def test_products_between_functions_equal_the_sum_over_samples(few, dtype):
     np.testing.assert_allclose(found, expected, rtol=rounding, atol=rounding)
     wide = np.hstack([Psi, np.full((n, 2), np.nan, dtype)])
     pulled = np.zeros((k, d), dtype)
-    star_pull(wide, at.curvature.stars, at.gradient, pulled)
+    star_transposed(wide, at.curvature.stars, at.gradient, pulled)
     np.testing.assert_allclose(pulled.T, Psi.T @ at.gradient, atol=rounding)
 
 

@@ -24,7 +24,7 @@ from maxmargin.sparse.problem import (
     candidate_pool,
     hessian,
     hessian_product,
-    push,
+    basis_product,
     row_keys,
     solve_each,
 )
@@ -72,7 +72,7 @@ def grown(case, problem=None):
 
 def place(basis, W):
     """Put the coefficients at W."""
-    basis.here = basis.problem.at(W, push(basis.Psi, W))
+    basis.here = basis.problem.at(W, basis_product(basis.Psi, W))
     return basis.here
 
 
@@ -261,7 +261,7 @@ def test_growth_keeps_scores_and_factor_exact():
     J, L = basis.indices, basis.triangle
     np.testing.assert_allclose(L @ L.T, K[np.ix_(J, J)], atol=1e-12)
     np.testing.assert_allclose(basis.here.Z, K[:, J] @ np.array(a), atol=1e-12)
-    np.testing.assert_allclose(push(basis.Psi, basis.here.W), basis.here.Z, atol=1e-10)
+    np.testing.assert_allclose(basis_product(basis.Psi, basis.here.W), basis.here.Z, atol=1e-10)
     np.testing.assert_allclose(coefficients(basis), a, atol=1e-9)
     schur = np.diag(K) - np.einsum("ij,ij->i", K[:, J], np.linalg.solve(K[np.ix_(J, J)], K[J]).T)
     np.testing.assert_allclose(basis.residual, np.maximum(schur, 0), atol=1e-10)
@@ -344,9 +344,9 @@ def test_preconditioner_follows_a_growing_basis_exactly_while_weights_stay():
     Psi, weights = rng.normal(size=(40, 6)), rng.random((40, 3))
     base = np.array([1.0, 0.3, 2.0])
     blocks = InverseBlocks()
-    blocks.follow(Psi[:, :2], DiagonalCurvature(weights), base)
-    blocks.judge(5, 1.0)
-    blocks.follow(Psi, DiagonalCurvature(weights), base)
+    blocks.update(Psi[:, :2], DiagonalCurvature(weights), base)
+    blocks.record(5, 1.0)
+    blocks.update(Psi, DiagonalCurvature(weights), base)
     for r, inverse in enumerate(blocks.inverse):
         exact = base[r] * np.eye(6) + (Psi.T * weights[:, r]) @ Psi
         np.testing.assert_allclose(inverse @ exact, np.eye(6), atol=1e-9)
@@ -356,9 +356,9 @@ def test_preconditioner_stays_bounded_when_weights_jump():
     rng = np.random.default_rng(0)
     Psi, base = rng.normal(size=(40, 6)), np.array([1.0, 0.3])
     blocks = InverseBlocks()
-    blocks.follow(Psi[:, :5], DiagonalCurvature(np.full((40, 2), 1e-6)), base)
-    blocks.judge(5, 1.0)
-    blocks.follow(Psi, DiagonalCurvature(np.full((40, 2), 1e4)), base)
+    blocks.update(Psi[:, :5], DiagonalCurvature(np.full((40, 2), 1e-6)), base)
+    blocks.record(5, 1.0)
+    blocks.update(Psi, DiagonalCurvature(np.full((40, 2), 1e4)), base)
     for inverse, least in zip(blocks.inverse, base, strict=True):
         values = np.linalg.eigvalsh(inverse)
         assert values[0] > 0 and values[-1] <= 2 / least

@@ -266,8 +266,8 @@ class DeviceBasis:
         """What the basis is."""
         return self.problem.vectors(np.array(self.indices, dtype=np.intp))
 
-    def carriers(self) -> int:
-        """How many samples carry loss."""
+    def n_active(self) -> int:
+        """Return the number of samples with loss."""
         return int(self.here.loss.G.any(dim=1).sum())
 
     def refine(self) -> None:

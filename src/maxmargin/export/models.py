@@ -27,7 +27,7 @@ from maxmargin.export.graph import Graph
 from maxmargin.io.named import NamedColumns
 from maxmargin.multilabel.estimator import MultiLabelSVC
 from maxmargin.ranking.estimator import LabelRanker
-from maxmargin.sparse.machines import BasisMachine, ClassMachine
+from maxmargin.sparse.basis_machine import BasisMachine, ClassMachine
 from maxmargin.structured.chain import ChainSVC
 from maxmargin.structured.latent import LatentSVC
 from maxmargin.structured.multiclass import MultiClassSVC

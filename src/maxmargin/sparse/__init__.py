@@ -1,7 +1,7 @@
 """Sparse kernel machines with one shared basis (Ganu, Shevade, Sundararajan 2013)."""
 
 EQUATIONS: dict[str, str] = {
-    "(3.7)": "machines.BasisMachine._scores",
+    "(3.7)": "basis_machine.BasisMachine._scores",
     "(3.9)": "loss_loops.SquaredMargins",
     "(3.10)": "problem.Position.objective",
     "(3.11)": "loss_loops.margins_expand",

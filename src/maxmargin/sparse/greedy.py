@@ -2,40 +2,44 @@
 
 An epoch of `Greedy` adds one basis function:
 
-1. draw `n_candidates` samples not in the basis and not dependent on it; score each by the
-   exact objective after its step; the best one joins. If none lowers the objective, draw
-   again, at most `REDRAWS` times, then stop;
-2. optimise all coefficients until an estimate of the excess is below `STAGE_SLACK` times the decrease
-   so far in this epoch (or below `tol` times the objective), or until one of the first steps keeps what
-   it promises.
+1. Draw `n_candidates` samples that are not in the basis and do not depend on it. Score each by the exact
+   objective after its step; the best one joins. If none lowers the objective, draw again, at most `REDRAWS`
+   times.
+2. Optimise all coefficients until an estimate of the excess is below `STAGE_SLACK` times the decrease so far
+   in this epoch (or below `tol` times the objective), or until one of the first steps decreases the objective
+   as predicted.
 
-What the coefficients are short of in 2 is no merit of a candidate that resembles functions that are there:
-of its slope, B = Psi_j g + pivot psi_j' G with psi_j the function that it would add, 1 leaves out Psi_j g.
+The coefficients of step 2 are not exact. A candidate that resembles present functions must not gain by that:
+of its slope, B = Psi_j g + pivot psi_j' G with psi_j the function that it would add, step 1 leaves out Psi_j
+g.
 
-It ends when the basis has `max_basis` functions, when no admissible candidate is left, or when
-the relative decrease (e_old - e_new) / e_old stayed below `rel_tol` for `patience` epochs. Then
-the last coefficients are optimised in float64 until the excess is at most half of `tol` times
-the objective. The sequence of bases is nested, and the coefficients of every stage are kept.
+Growth ends when the basis has `max_basis` functions, when no admissible candidate is left, or when the
+relative decrease (e_old - e_new) / e_old was below `rel_tol` for `patience` epochs. Then the last
+coefficients are optimised in float64 until the excess is at most half of `tol` times the objective. The
+sequence of bases is nested, and the coefficients of every stage are stored.
 
-Coefficients for a fixed basis, min 1/2 |W|^2 + L(Psi W P), come from one of two methods; both stop when
-|g|^2 / 2, which bounds the excess, is at or below a given slack. On the way Newton's method is content with
-g' M g / 2, M its preconditioner, as long as the bound is at most `LOOSE` times the slack: on letter the
-bound is 20 to a thousand times the excess, the estimate at least a tenth of it. It is content too when one
-of the first `QUICK` steps V promises little, -g'V / 2 <= `SLIGHT` times the objective, and keeps it but for
-a tenth (`KEPT`): where that is so the model that V minimises holds, and next to nothing is left. Where C is
-large, kinks of the loss cut the steps short, and it goes on.
+Coefficients for a fixed basis, min 1/2 |W|^2 + L(Psi W P), come from one of two methods. Both stop when |g|^2
+/ 2, which bounds the excess, is at most a given slack. For stages that need no proof, Newton's method also
+stops
 
-- `Newton`: all coefficients at once, then an exact line search. The Newton equation is solved by a
-  Cholesky factor when it is small, else by conjugate gradients; only samples with curvature take part.
-- `Sweeps` (Algorithm 3): class after class, one Newton step in the coefficients of that class and
-  an exact search on the segment to it.
+- when g' M g / 2, M its preconditioner, is at most the slack and the bound at most `LOOSE` times the slack
+  (the bound is often 20 to 1000 times the excess);
+- when one of the first `QUICK` steps V predicts little, -g'V / 2 <= `SLIGHT` times the objective, and
+  achieves at least `KEPT` of it. The quadratic model holds there, so almost nothing is left to gain.
 
-The preconditioner of the conjugate gradients is the inverse of every column's own block
-I + Psi' diag(D_rr) Psi. Where only differences of scores count, H leaves alone what all columns share and
-the blocks would shrink: they work on what differs, and what is shared passes. With a prior it works in the
-space of the labels, b = al P, where only R^-1 couples them: the blocks are (R^-1)_rr I + Psi' diag(D_rr) Psi
-(R^+ for a singular R). It follows a growing basis by bordering, which costs one product with H, and is
-computed anew when the iterations it failed to save have cost as much as that would.
+The methods:
+
+- `Newton`: all coefficients at once, then an exact line search. A Cholesky factor solves the Newton equation
+  if it is small, else conjugate gradients do; only samples with curvature take part.
+- `Sweeps` (Algorithm 3): class after class, one Newton step in the coefficients of that class and an exact
+  search on the segment to it.
+
+The preconditioner of the conjugate gradients is the inverse of the own block of every column, I + Psi'
+diag(D_rr) Psi. If only differences of scores matter, H is the identity on what all columns share, so the
+blocks apply to the differences only. With a prior the preconditioner works in the space of the labels, b = al
+P, where only R^-1 couples them: the blocks are (R^-1)_rr I + Psi' diag(D_rr) Psi (R^+ for a singular R).
+Bordering extends it with a growing basis, for one product with H; it is recomputed when the additional
+iterations since then have cost as much as that.
 """
 
 from __future__ import annotations
@@ -56,45 +60,45 @@ from maxmargin.sparse.problem import (
     BasisProblem,
     Position,
     Scored,
+    basis_product,
     hessian,
     hessian_product,
     product_work,
-    pull,
-    push,
+    transposed_product,
 )
 
-# Smallest Schur complement, relative to k(x, x), of a basis function that may join: below it, rounding
-# of the kernel values decides what the function adds.
+# Smallest Schur complement, relative to k(x, x), of an admissible candidate: below it, rounding of the kernel
+# values dominates the function that the candidate adds.
 DEPENDENT = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-5}
 
 
-# What a product of conjugate gradients takes besides its arithmetic.
+# Cost of a product of conjugate gradients besides its arithmetic, in operations.
 OVERHEAD = 1e6
 # Most products of conjugate gradients.
 PRODUCTS = 250
-# Largest relative residual of a direction on the way; of one that may reach the goal, times the reduction of
-# the gradient that is still needed; of one that is computed in float32.
+# Largest relative residual of a direction; of one that may reach the goal, times the reduction of the
+# gradient that is still needed; smallest one for which float32 is enough.
 INEXACT, FINAL, SINGLE = 0.1, 0.3, 1e-2
-# How many times the slack the bound may be where an estimate of the excess has reached it. Without a limit
-# the estimate fails where C is large (digits at 1e4: the objective stays half as high again).
+# Largest bound on the excess, in units of the slack, at which the estimate of the excess is trusted. At a
+# large C the estimate alone is too optimistic.
 LOOSE = 30.0
-# How many first steps may end a stage, by how much they promise to lower the objective, and how much of it
-# they keep (benchmarks/problems/sparse.py).
+# How many first steps may end a stage, the largest predicted decrease relative to the objective, and the
+# fraction of it that must be achieved (benchmarks/problems/sparse.py).
 QUICK, SLIGHT, KEPT = 2, 0.02, 0.9
 # Further draws of candidates when none lowers the objective.
 REDRAWS = 3
-# Share of an epoch's decrease that the coefficients may fall short of.
+# Excess of the coefficients of a stage, relative to the decrease of its epoch.
 STAGE_SLACK = 0.03
 # Candidates scored together: bounds the memory of their kernel rows.
 AT_ONCE = 128
-# Relative excess beyond which coefficients cannot be told from optimal ones in float64.
+# Smallest relative excess that float64 can resolve.
 PRECISION = 1e-13
 
 
 class Basis:
-    """Orthonormal functions at the training samples and the position of their coefficients.
+    """Orthonormal functions at the training samples, and the position of their coefficients.
 
-    `Psi` holds the functions (l x d), `triangle` the L with L L' = K_JJ, `vectors` what the basis is.
+    `Psi` are the functions (l x d), `triangle` is the L with L L' = K_JJ, `vectors` are the basis vectors.
     """
 
     problem: BasisProblem
@@ -105,7 +109,7 @@ class Basis:
     _slope: tuple[Position, np.ndarray] | None = None
 
     def gradient(self) -> np.ndarray:
-        """Gradient of the objective in W (d x r); computed once for every position."""
+        """Return the gradient of the objective in W (d x r), cached per position."""
         if self._slope is None or self._slope[0] is not self.here:
             self._slope = self.here, self.problem.gradient(self.wide, self.here)
         return self._slope[1]
@@ -116,41 +120,46 @@ class Basis:
         return self.Psi
 
     def move(self, V: np.ndarray, longest: float = np.inf) -> None:
-        """Go along V (d x r) to the minimum of the objective, at most `longest` times V."""
-        dZ = push(self.Psi, V)
+        """Move along V (d x r) to the minimum of the objective, at most `longest` times V."""
+        dZ = basis_product(self.Psi, V)
         t = self.problem.step(self.here, V, dZ, longest)
         dZ *= t
         dZ += self.here.Z
         self.here = self.problem.at(self.here.W + t * V, dZ)
 
     def certificate(self) -> Certificate:
-        """Objective and bound of the coefficients as they are, from kernel values in float64."""
+        """Return objective and bound of the present coefficients, from kernel values in float64."""
         return self.problem.certificate(self.vectors, self.triangle, self.here.W)
 
     def coefficients(self, W: np.ndarray) -> np.ndarray:
-        """Coefficients of the kernel functions in the scores, d x k, of this or an earlier W."""
+        """Return the coefficients of the kernel functions, d x k, for the present or an earlier W."""
         L = self.triangle[: len(W), : len(W)]
         return self.problem.scores(solve_triangular(L, W, trans="T", lower=True))
 
 
 class FixedBasis(Basis):
-    """A basis of any vectors, its functions in float64, with coefficients `al` (d x r) to begin with."""
+    """A basis of given vectors, with its functions in float64, and initial coefficients `al` (d x r)."""
 
     def __init__(self, problem: BasisProblem, vectors: Any, al: np.ndarray) -> None:
         self.problem, self.vectors = problem, vectors
         self.triangle = np.linalg.cholesky(problem.gram(vectors))
-        strips = (K for _, K in problem.strips(vectors))
-        self.Psi = np.vstack([solve_triangular(self.triangle, K.T, lower=True).T for K in strips])
+        self.Psi = whitened(problem, vectors, self.triangle)
         W = self.triangle.T @ al
-        self.here = problem.at(W, push(self.Psi, W))
+        self.here = problem.at(W, basis_product(self.Psi, W))
+
+
+def whitened(problem: BasisProblem, vectors: Any, triangle: np.ndarray) -> np.ndarray:
+    """Return Psi = K_J L^-T in float64."""
+    chunks = (K for _, K in problem.kernel_chunks(vectors))
+    return np.vstack([solve_triangular(triangle, K.T, lower=True).T for K in chunks])
 
 
 class GrowingBasis(Basis):
-    """The state of a fit: orthonormal basis functions and the position of their coefficients.
+    """A basis of training samples that grows by one function at a time.
 
-    Psi grows by one column per basis function: that is a Cholesky factorisation of K with the
-    pivots chosen by the greedy search, and what is left of the diagonal, K_jj - |Psi_j|^2, is the
-    Schur complement by which dependent candidates are refused.
+    Psi grows by one column per basis function. That is a Cholesky factorisation of K whose pivots the greedy
+    search chooses; the remaining diagonal, K_jj - |Psi_j|^2, is the Schur complement that detects dependent
+    candidates.
     """
 
     def __init__(self, problem: BasisProblem) -> None:
@@ -177,12 +186,12 @@ class GrowingBasis(Basis):
         return np.tril(self.Psi[self.indices].astype(np.float64))
 
     def admissible(self, indices: np.ndarray) -> np.ndarray:
-        """Those samples whose kernel function does not depend on the basis."""
+        """Return those samples whose kernel function does not depend on the basis."""
         floor = DEPENDENT[np.dtype(self.problem.X.dtype)] * self.problem.diagonal[indices]
         return indices[self.residual[indices] > floor]
 
     def join(self, j: int, row: np.ndarray, step: np.ndarray) -> None:
-        """Let sample j join the basis with coefficients `step`; `row` is row j of K."""
+        """Add sample j to the basis, with coefficients `step`; `row` is row j of K."""
         d = len(self.indices)
         self._reserve(d + 1)
         before, pivot, column = self.orthonormal(j, row)
@@ -197,7 +206,7 @@ class GrowingBasis(Basis):
         self.indices, self.here = [*self.indices, j], here
 
     def orthonormal(self, j: int, row: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
-        """Row j of the Cholesky factor (old part, pivot) and the function that j adds."""
+        """Return row j of the Cholesky factor (old part, pivot) and the function that j adds."""
         before = self.Psi[j].astype(np.float64)
         pivot = float(np.sqrt(self.problem.diagonal[j] - before @ before))
         column = (row - self.Psi @ before.astype(self.Psi.dtype)) / pivot
@@ -215,38 +224,37 @@ class GrowingBasis(Basis):
             self._store = larger
 
     def refine(self) -> None:
-        """Go on in float64: the basis functions are recomputed from kernel values in float64.
+        """Recompute the basis functions in float64.
 
-        Rows kept in float32 are good enough to choose a basis, and leave the final
-        coefficients as far from the optimum as their rounding is from the kernel.
+        Functions stored in float32 are accurate enough to choose a basis, but not for the final coefficients.
         """
         if self._store.dtype == np.float64 or not self.indices:
             return
         J = np.array(self.indices, dtype=np.intp)
         vectors = self.problem.vectors(J)
         L = np.linalg.cholesky(self.problem.gram(vectors))
-        Psi = np.vstack([solve_triangular(L, K.T, lower=True).T for _, K in self.problem.strips(vectors)])
+        Psi = whitened(self.problem, vectors, L)
         Psi[J] = L
         self._store = Psi
-        self.here = self.problem.at(self.here.W, push(Psi, self.here.W))
+        self.here = self.problem.at(self.here.W, basis_product(Psi, self.here.W))
 
-    def turn_to(self, problem: BasisProblem) -> None:
-        """Go on with another copy of the same loss."""
+    def change_loss(self, problem: BasisProblem) -> None:
+        """Continue with a problem that differs in its loss only."""
         self.problem, self.here = problem, problem.at(self.here.W, self.here.Z)
 
     def score(self, indices: np.ndarray, selection: str) -> Scored:
-        """Candidates with their steps and the objectives they lead to."""
-        known = self.Psi[indices] @ self.gradient()
-        return self.problem.score(self.here, indices, selection, known)
+        """Return candidates with their steps and the objective after each."""
+        excess = self.Psi[indices] @ self.gradient()
+        return self.problem.score(self.here, indices, selection, excess)
 
-    def carriers(self) -> int:
-        """How many samples carry loss."""
+    def n_active(self) -> int:
+        """Return the number of samples with loss."""
         G = self.here.loss.gradient
         return int(np.count_nonzero(np.einsum("ir,ir->i", G, G)))
 
 
 class Optimiser(Protocol):
-    """Finds the coefficients of a fixed basis; `name` says how it did so last."""
+    """A method for the coefficients of a fixed basis; `name` is that of its last linear solver."""
 
     name: str
 
@@ -255,18 +263,18 @@ class Optimiser(Protocol):
     ) -> bool: ...
 
 
-# Up to so many unknowns a factor is cheap. The second is for a prior of low rank, whose columns the
-# preconditioner sees through a pseudo-inverse; the third where conjugate gradients cost more than a factor.
+# Most unknowns of a Cholesky factor: in general; with a prior of low rank, for which the preconditioner is
+# poor; and if the conjugate gradients before cost more than a factor.
 FEW, FEW_OF_LOW_RANK, MANY = 100, 1500, 4000
-# What an operation of setting up and factorising H takes, in operations of a product of conjugate gradients.
+# Cost of an operation of assembling and factorising H, in operations of a product of conjugate gradients.
 FACTOR = 3.0
 
 
 class Equation(NamedTuple):
-    """One Newton equation, for the choice of what solves it.
+    """Size and cost of one Newton equation, for the choice of its solver.
 
-    `factor` is the operations of a Cholesky factor, and `products` those of the conjugate gradients before.
-    Those that did not come to an end, as happens where C is large, add up.
+    `factor` is the number of operations of a Cholesky factor, `products` that of the conjugate gradients
+    before. The products of several solves add up as long as they do not converge, which happens at a large C.
     """
 
     unknowns: int
@@ -276,7 +284,7 @@ class Equation(NamedTuple):
     products: float
 
 
-# How Newton equations are solved; the first row that holds is taken, for each of them anew.
+# How Newton equations are solved; the first row that holds applies, to each equation separately.
 ROWS = (
     Row(
         "cholesky",
@@ -319,7 +327,7 @@ class Newton:
     max_iter : int
         Most Newton steps for one basis.
     rows : sequence of Row, default=`ROWS`
-        By which to choose how the Newton equation is solved.
+        How to choose the solver of the Newton equation.
     quick : int, default=2
         How many first steps may end a stage.
     """
@@ -334,7 +342,10 @@ class Newton:
     def optimise(
         self, basis: Basis, slack: Callable[[], float], expired: Callable[[], bool], proven: bool = True
     ) -> bool:
-        """Iterate; True when the excess reached `slack`, by its bound or, unless `proven`, by an estimate."""
+        """Iterate until the excess is at most `slack`, by its bound or, unless `proven`, by an estimate.
+
+        Returns False if `max_iter` or the time limit ended the iterations.
+        """
         if basis is not self._basis:
             self.blocks, self._basis, self._expected = InverseBlocks(), basis, 0.0
         first = None
@@ -348,13 +359,13 @@ class Newton:
             if iteration == self.max_iter or expired():
                 return False
             first = size if first is None else first
-            # No more accuracy than superlinear convergence or the goal itself asks for.
+            # The accuracy that superlinear convergence needs, or that reaches the goal.
             accuracy = max(min(INEXACT, np.sqrt(size / first)), FINAL * np.sqrt(enough / size))
             before, V = basis.here.objective, self.direction(basis, g, min(accuracy, FINAL))
             basis.move(V)
-            promised, after = -0.5 * float(np.vdot(g, V)), basis.here.objective
-            slight = iteration < self.quick and promised <= SLIGHT * after
-            if not proven and slight and before - after >= KEPT * promised:
+            predicted, after = -0.5 * float(np.vdot(g, V)), basis.here.objective
+            slight = iteration < self.quick and predicted <= SLIGHT * after
+            if not proven and slight and before - after >= KEPT * predicted:
                 return True
         return False
 
@@ -375,14 +386,14 @@ class Newton:
             Psi = Psi.astype(np.float32, copy=False)
             P = None if P is None else P.astype(np.float32)
         M = problem.directions
-        self.blocks.follow(Psi, curvature, np.einsum("mr,mr->m", M, M))
+        self.blocks.update(Psi, curvature, np.einsum("mr,mr->m", M, M))
         product = partial(hessian_product, Psi, curvature, P)
         V, steps = conjugate_gradients(
             product, -g, partial(self._precondition, problem), accuracy=accuracy, max_products=PRODUCTS
         )
-        self.blocks.judge(steps, 4.0 * d * entries)
-        took = steps * (4.0 * d * entries + OVERHEAD)
-        self._expected = took if steps < PRODUCTS else self._expected + took
+        self.blocks.record(steps, 4.0 * d * entries)
+        cost = steps * (4.0 * d * entries + OVERHEAD)
+        self._expected = cost if steps < PRODUCTS else self._expected + cost
         return V
 
     def _precondition(self, problem: BasisProblem, V: np.ndarray) -> np.ndarray:
@@ -390,12 +401,12 @@ class Newton:
 
 
 def solve_newton(H: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """The V (d x r) with H V = g; H orders coefficients by column."""
+    """Return the V (d x r) with H V = g; H orders coefficients by column."""
     return cho_solve(ridged_cholesky(H), g.T.ravel()).reshape(g.T.shape).T
 
 
 def preconditioned(problem: BasisProblem, apply: Operator, V: np.ndarray) -> np.ndarray:
-    """V through inverse blocks; with a relative loss what differs between its columns."""
+    """Apply inverse blocks to V; with a relative loss only to the differences between its columns."""
     M = problem.directions
     if problem.P is not None:
         return apply(V @ M.T) @ M
@@ -407,24 +418,24 @@ def preconditioned(problem: BasisProblem, apply: Operator, V: np.ndarray) -> np.
 
 
 class InverseBlocks:
-    """Inverses of base_r I + Psi' diag(w_r) Psi for every column r, kept while d grows."""
+    """Inverses of base_r I + Psi' diag(w_r) Psi for every column r, updated while d grows."""
 
     def __init__(self) -> None:
         self.inverse, self.base = np.empty((0, 0, 0)), np.empty(0)
         self.cost, self.spent, self.usual = 0.0, 0.0, 0
 
-    def follow(self, Psi: np.ndarray, curvature: Curvature, base: np.ndarray) -> None:
-        """Make the blocks fit Psi: border them, or compute them anew when that has paid off."""
+    def update(self, Psi: np.ndarray, curvature: Curvature, base: np.ndarray) -> None:
+        """Extend the blocks to all columns of Psi by bordering, or recompute them if that is cheaper."""
         d, self.base = Psi.shape[1], base
-        anew = len(self.inverse) != len(base) or self.spent >= self.cost
-        if anew or self.inverse.shape[1] < d:
+        stale = len(self.inverse) != len(base) or self.spent >= self.cost
+        if stale or self.inverse.shape[1] < d:
             weights = curvature.diagonal()
-            if anew:
-                self._renew(Psi, weights)
+            if stale:
+                self._recompute(Psi, weights)
             while self.inverse.shape[1] < d:
                 self._border(Psi, curvature, weights)
 
-    def _renew(self, Psi: np.ndarray, weights: np.ndarray) -> None:
+    def _recompute(self, Psi: np.ndarray, weights: np.ndarray) -> None:
         k, d = weights.shape[1], Psi.shape[1]
         self.inverse = np.empty((k, d, d))
         for block, weight, base in zip(self.inverse, weights.T, self.base, strict=True):
@@ -437,13 +448,14 @@ class InverseBlocks:
     def _border(self, Psi: np.ndarray, curvature: Curvature, weights: np.ndarray) -> None:
         d = self.inverse.shape[1]
         new = Psi[:, d].astype(np.float64)
-        pulled = weights * new[:, None]
-        h = pull(Psi, curvature, pulled, d).T.astype(np.float64)
+        weighted = weights * new[:, None]
+        h = transposed_product(Psi, curvature, weighted, d).T.astype(np.float64)
         u = self.apply(h.T).T
-        own = self.base + new @ pulled
+        # The inverse of [A h; h' own] is [A^-1 + u u'/s, -u/s; -u'/s, 1/s] with u = A^-1 h, s = own - h'u.
+        own = self.base + new @ weighted
         s = np.maximum(own - np.einsum("rd,rd->r", h, u), self.base)
-        # A block is at least the base, its inverse at most 1 / base. Where that fails, the weights
-        # have changed too much since the other rows were made, and the new row stands alone.
+        # An inverse block is at most 1 / base. If this fails, the weights have changed too much since the
+        # last update, and the new row gets no off-diagonal entries.
         diagonal = np.einsum("rdd->rd", self.inverse) + u**2 / s[:, None]
         stale = diagonal.max(axis=1, initial=0.0) > 2 / self.base
         u[stale], s[stale] = 0.0, own[stale]
@@ -456,18 +468,18 @@ class InverseBlocks:
         self.inverse = larger
 
     def apply(self, V: np.ndarray) -> np.ndarray:
-        """Every block's inverse times its column of V."""
+        """Multiply every column of V by the inverse of its block."""
         return np.matmul(self.inverse, V.T[:, :, None])[:, :, 0].T
 
-    def judge(self, steps: int, flops: float) -> None:
-        """Take note of how many products a solution took, and what more of them cost."""
+    def record(self, steps: int, flops: float) -> None:
+        """Add the cost of products beyond the number that the first solution took."""
         if self.usual == 0:
             self.usual = steps
         self.spent += max(steps - self.usual, 0) * flops
 
 
 def own_block(Psi: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Psi' diag(weight) Psi in float64, from the rows that have a weight."""
+    """Return Psi' diag(weight) Psi in float64, from the rows with a weight."""
     rows = np.flatnonzero(weight)
     scaled = Psi[rows] * np.sqrt(weight[rows], dtype=Psi.dtype)[:, None]
     return (scaled.T @ scaled).astype(np.float64, copy=False)
@@ -484,7 +496,7 @@ class Sweeps:
     def optimise(
         self, basis: Basis, slack: Callable[[], float], expired: Callable[[], bool], proven: bool = True
     ) -> bool:
-        """Sweep; True when the bound on the excess reached `slack`."""
+        """Sweep until the bound on the excess is at most `slack`; return False if a limit ends the sweeps."""
         for sweep in range(self.max_iter + 1):
             g = basis.gradient()
             if 0.5 * float(np.vdot(g, g)) <= slack():
@@ -496,7 +508,7 @@ class Sweeps:
         return False
 
     def _step(self, basis: Basis, u: np.ndarray) -> None:
-        """(3.14): one Newton step in W along delta u' (delta in R^d) and an exact search up to its end."""
+        """Take a Newton step (3.14) in W along delta u' (delta in R^d), with an exact search on it."""
         v = basis.problem.scores(u)
         slope = basis.gradient() @ u
         H = own_block(basis.Psi, basis.here.loss.curvature.along(v))
@@ -508,7 +520,7 @@ class Sweeps:
 class Solution(NamedTuple):
     """The basis, its coefficients (d x k), those of every stage if kept, and the loss at the solution.
 
-    `basis` are the training samples that it was made of, `vectors` what it is, `kernel` is theirs.
+    `basis` are the training samples of the basis, `vectors` the basis vectors, `kernel` their kernel.
     """
 
     basis: np.ndarray
@@ -537,15 +549,15 @@ class Greedy:
     tol : float
         Relative excess at which the final coefficients count as optimal.
     optimiser : Newton or Sweeps
-        Finds the coefficients of every basis.
+        Optimises the coefficients of every basis.
     selection : {"block", "sequential"}
-        How the step of a candidate is found; "sequential" also takes the first basis function at
-        random, as the paper does, not the best of a draw.
+        How the step of a candidate is computed; "sequential" also draws the first basis function at random,
+        as the paper does.
     full_steps : bool, default=False
-        Judge a candidate by the objective after one Newton step in all coefficients, not in its own.
+        Score a candidate by the objective after one Newton step in all coefficients, not only in its own.
     keep_path : bool, default=True
     basis : GrowingBasis, default=None
-        Where the functions are; None is this process.
+        Where the functions are stored, for example on a GPU; None stores them in NumPy arrays.
     """
 
     def __init__(
@@ -576,11 +588,11 @@ class Greedy:
 
     @property
     def name(self) -> str:
-        """How the coefficients were found last."""
+        """Name of the last linear solver."""
         return self.optimiser.name
 
     def epoch(self, clock: Clock) -> Progress:
-        """One round of Algorithm 4: a function joins, the coefficients follow."""
+        """Run one round of Algorithm 4: add a function, then optimise the coefficients."""
         basis, before = self.basis, self.basis.here.objective
         grown = self._grow()
         if grown:
@@ -593,31 +605,31 @@ class Greedy:
             self._finish(clock)
         if self.keep_path and basis.indices:
             self._path[len(basis.indices) - 1 :] = [basis.here.W]
-        return Progress(self._bound(), basis.carriers(), done=done, stage=len(basis.indices))
+        return Progress(self._bound(), basis.n_active(), done=done, stage=len(basis.indices))
 
     def _finish(self, clock: Clock) -> None:
-        """The last coefficients to `tol`, through ever sharper copies of a loss that has kinks."""
+        """Optimise the last coefficients to `tol`; a smoothed loss is replaced by ever less smoothed ones."""
         basis, goal = self.basis, max(0.5 * self.tol, PRECISION)
 
         def slack() -> float:
             return max(goal * basis.here.objective, 0.1 * basis.here.loss.excess)
 
         self.optimiser.optimise(basis, slack, clock.expired)
-        while (sharper := basis.problem.sharper()) and not clock.expired():
-            basis.turn_to(sharper)
+        while (problem := basis.problem.less_smoothed()) and not clock.expired():
+            basis.change_loss(problem)
             self.optimiser.optimise(basis, slack, clock.expired)
 
     @property
     def problem(self) -> BasisProblem:
-        """The problem as the basis has it now."""
+        """The problem of the basis, with its present loss."""
         return self.basis.problem
 
     def certify(self) -> Certificate:
-        """Objective and bound of the coefficients as they are, from kernel values in float64."""
+        """Return objective and bound of the present coefficients, from kernel values in float64."""
         return self.basis.certificate()
 
     def solution(self) -> Solution:
-        """Basis and coefficients of the last stage and, if kept, of those before."""
+        """Return basis and coefficients of the last stage and, if kept, of all stages."""
         basis = self.basis
         earlier = self._path[: max(len(basis.indices) - 1, 0)]
         coefficients = basis.coefficients(basis.here.W)
@@ -630,16 +642,16 @@ class Greedy:
         return np.array(self.basis.indices, dtype=np.intp)
 
     def _slack(self, before: float) -> float:
-        """The excess that the coefficients of a stage may keep."""
+        """Return the allowed excess of the coefficients of a stage."""
         return max(self.tol * before, STAGE_SLACK * (before - self.basis.here.objective))
 
     def _bound(self) -> Certificate:
-        """Objective and its lower bound, from running values."""
+        """Return objective and lower bound from running values."""
         g, here = self.basis.gradient(), self.basis.here
         return Certificate(here.objective + here.loss.excess, here.objective - 0.5 * float(np.vdot(g, g)))
 
     def _grow(self) -> bool:
-        """Algorithm 2: add the best admissible candidate; False when there is none that helps."""
+        """Run Algorithm 2: add the best admissible candidate; return False if none lowers the objective."""
         for _ in range(REDRAWS + 1):
             left = self.basis.admissible(self.pool)
             if not left.size:
@@ -652,7 +664,7 @@ class Greedy:
         return False
 
     def _join_best(self, drawn: np.ndarray) -> bool:
-        """(3.13): score the drawn candidates, some at a time, and let the best join if it helps."""
+        """Score the drawn candidates by (3.13), in chunks; add the best one if it lowers the objective."""
         lowest, winner = self.basis.here.objective, None
         for start in range(0, drawn.size, AT_ONCE):
             scored = self.basis.score(drawn[start : start + AT_ONCE], self.selection)
@@ -675,9 +687,9 @@ class Greedy:
 
 
 def after_newton(basis: GrowingBasis, scored: Scored) -> np.ndarray:
-    """The objective with each candidate after one Newton step in all coefficients.
+    """Return the objective with each candidate after one Newton step in all coefficients.
 
-    This is how the import vector machine was published; it costs a Newton step per candidate.
+    The import vector machine was published this way; it costs a Newton step per candidate.
     """
     problem, here = basis.problem, basis.here
     objectives = np.empty(len(scored.indices))

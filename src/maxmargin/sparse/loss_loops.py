@@ -1,31 +1,30 @@
 """Losses of the machines with a shared basis, and their compiled passes over the scores.
 
-A loss is a convex function of the scores F (l samples x k columns), summed over samples with
-weights c_i = C * sample_weight_i. Three are here, a fourth in `largest_margin`:
+A loss is a convex function of the scores F (l samples x k columns), summed over samples with weights
+c_i = C * sample_weight_i. Three are here, a fourth in `largest_margin`:
 
 - `SquaredMargins` (SMSVM):  sum_i c_i sum_{r != y_i} max(0, 1 + F_ir - F_{i,y_i})^2
-- `SquaredHinges` (SM3L, SpSVM):  sum_i c_i sum_r max(0, 1 - Y_ir F_ir)^2, entries with Y = 0 left out
+- `SquaredHinges` (SM3L, SpSVM):  sum_i c_i sum_r max(0, 1 - Y_ir F_ir)^2, without the entries Y = 0
 - `MultiLogit` (import vector machine):  sum_i c_i [log sum_r exp F_ir - F_{i,y_i}]
 
-The first two are piecewise quadratic, so their curvature is a generalised Hessian and a line
-search can be exact. `take(rows)` is the loss of some samples alone. `at(F)` answers with the value,
-the gradient G = dL/dF and a curvature object; a curvature is, per sample, a k x k matrix D_i, and offers
+The first two are piecewise quadratic, so they have a generalised Hessian and an exact line search.
+`at(F)` returns the value, the gradient G = dL/dF and a curvature. A curvature stores one k x k matrix D_i per
+sample and has these methods:
 
 - `rows()`: the samples with D_i != 0, and `restrict(rows)`: the same curvature on those;
 - `product(U)`: D_i U_i for every sample, `along(v)`: v' D_i v, `diagonal()`: the D_i,rr;
-- `blocks(Psi)`: all blocks Psi' diag(D_rs) Psi that are not zero, as (r, s, block) with r <= s;
+- `blocks(Psi)`: all nonzero blocks Psi' diag(D_rs) Psi, as (r, s, block) with r <= s;
 - `mixtures(S)`: sum_i S_qi D_i for each row q of S.
 
-The passes at the end of the file need no temporaries. *Margins* are those of one class against all
-others, M_ir = 1 + F_ir - F_{i,y_i} for r != y_i; *hinges* are M_ir = 1 - Y_ir F_ir.
+The compiled passes at the end need no temporaries. *Margins* are those of one class against all others,
+M_ir = 1 + F_ir - F_{i,y_i} for r != y_i; *hinges* are M_ir = 1 - Y_ir F_ir.
 
 - `*_expand`: loss and gradient G in F, for the hinges also the weights D = 2 c [M > 0] of the generalised
-  Hessian; those of the margins are the stars that `star_leaves` finds;
+  Hessian; `star_leaves` finds those of the margins;
 - `*_slope`: first and second derivative of the loss along F + t dF;
 - `*_after`: loss of F + K_q step_q' for every candidate q, K_q its kernel row;
-- `star_product`: the Hessian of the margins times U;
-- `star_through`: the same between Psi' and Psi V, leaf by leaf;
-- `star_pull`: Psi' G, leaf by leaf; `star_mixtures`: sums of numbers of the samples over equal leaves.
+- `star_through`: the Hessian of the margins between Psi' and Psi V, leaf by leaf;
+- `star_transposed`: Psi' G, leaf by leaf; `star_mixtures`: sums over samples with equal leaves.
 """
 
 from __future__ import annotations
@@ -43,17 +42,16 @@ from maxmargin.core.jit import compiled
 from maxmargin.core.linalg import root_of_slope
 
 Blocks = Iterator[tuple[int, int, np.ndarray]]
-# Armijo's rule: the fraction of the predicted decrease that is enough; 2^-60 of a step is below rounding.
+# Armijo's rule: sufficient fraction of the predicted decrease; 2^-60 of a step is below rounding.
 SUFFICIENT, HALVINGS = 1e-4, 60
-# So many entries a nonzero make a pass over nonzeros the faster one. On made rows of letter's size
-# (7,000 x 26, 90 functions) it took over from a product of matrices at 1.7 (double) and 2.8 (single).
+# A pass over leaves is faster than a matrix product if at least FEW entries come to one leaf.
 FEW = 4
-# Samples whose losses are summed together: what they need stays in the nearest cache.
+# Samples whose losses are summed together, so that their data stay in the L1 cache.
 TILE = 512
 
 
 class Stars(NamedTuple):
-    """A star per sample: centre `y[i]`, leaves `leaves[start[i]:start[i + 1]]` of weight `weights[i]`."""
+    """One star per sample: centre `y[i]`, leaves `leaves[start[i]:start[i + 1]]` of weight `weights[i]`."""
 
     y: np.ndarray
     weights: np.ndarray
@@ -73,7 +71,7 @@ class StarCurvature:
 
     @cached_property
     def D(self) -> np.ndarray:
-        """The weights as a matrix."""
+        """The weights as a matrix (samples x classes)."""
         D = np.zeros((len(self.stars.y), self.k))
         D[self._samples, self.stars.leaves] = self.stars.weights[self._samples]
         return D
@@ -85,20 +83,21 @@ class StarCurvature:
 
     @property
     def few(self) -> bool:
-        """Whether it is faster to go through the leaves than through all classes."""
+        """Whether loops over leaves are faster than products with all classes."""
         return FEW * (len(self.stars.leaves) + len(self.stars.y)) <= len(self.stars.y) * self.k
 
     def rows(self) -> np.ndarray:
         return np.flatnonzero(np.diff(self.stars.start))
 
     def restrict(self, rows: np.ndarray) -> StarCurvature:
-        """On `rows`, which leave out no sample that has leaves."""
+        """Restrict to `rows`, which must include all samples with leaves."""
         y, weights, start, leaves = self.stars
         return StarCurvature(
             Stars(y[rows], weights[rows], np.append(start[rows], start[-1:]), leaves), self.k
         )
 
     def through(self, Psi: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """Return Psi' [D (Psi V)]."""
         if not self.few:
             return Psi.T @ self.product(Psi @ V)
         answer = np.zeros(V.T.shape, Psi.dtype)
@@ -106,8 +105,9 @@ class StarCurvature:
         return answer.T
 
     def product(self, U: np.ndarray) -> np.ndarray:
-        U, answer = np.ascontiguousarray(U), np.zeros(U.shape, U.dtype)
-        star_product(self.stars, U, answer)
+        own = np.arange(len(U)), self.stars.y
+        answer = self.D.astype(U.dtype, copy=False) * (U - U[own][:, None])
+        answer[own] = -answer.sum(axis=1)
         return answer
 
     def along(self, v: np.ndarray) -> np.ndarray:
@@ -151,7 +151,7 @@ class StarCurvature:
 
 @dataclass(frozen=True)
 class DiagonalCurvature:
-    """No coupling between the columns: D_i = diag(D_i.)."""
+    """Columns without coupling: D_i = diag(D_i.)."""
 
     D: np.ndarray
 
@@ -224,13 +224,13 @@ class SoftmaxCurvature:
 
 
 def weighted_gram(Psi: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Psi' diag(weight) Psi for nonnegative weights, symmetric to the last bit."""
+    """Return Psi' diag(weight) Psi for nonnegative weights, exactly symmetric."""
     scaled = Psi * np.sqrt(weight, dtype=Psi.dtype)[:, None]
     return scaled.T @ scaled
 
 
 class Curvature(Protocol):
-    """What a fit asks of the second derivatives; see above."""
+    """Second derivatives of a loss; see the header of this file."""
 
     def rows(self) -> np.ndarray: ...
 
@@ -251,7 +251,7 @@ class Curvature(Protocol):
 class Expansion:
     """A loss at one F: value, gradient in F, curvature in F.
 
-    `excess` is how far the loss lies above `value`, where that is a smooth copy's.
+    If the value is that of a smooth copy, `excess` is the difference between the loss and the copy.
     """
 
     value: float
@@ -279,11 +279,11 @@ class SquaredMargins:
         self.y, self.c, self.n_columns = y.astype(np.uint32, copy=False), np.ascontiguousarray(c), k
 
     def take(self, rows: np.ndarray | slice) -> SquaredMargins:
-        """The loss of some samples alone."""
+        """Return the loss of some of the samples."""
         return SquaredMargins(self.y[rows], self.c[rows], self.n_columns)
 
     def value_and_gradient(self, F: np.ndarray) -> tuple[float, np.ndarray]:
-        """What `at` says without the curvature."""
+        """Return value and gradient at F, without the curvature."""
         G = np.empty(F.shape)
         return margins_expand(F, self.y, self.c, G), G
 
@@ -295,21 +295,21 @@ class SquaredMargins:
         return Expansion(value, G, StarCurvature(stars, self.n_columns))
 
     def after(self, F: np.ndarray, K: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """Loss of F + K_q steps_q' for every candidate q."""
+        """Return the loss of F + K_q steps_q' for every candidate q."""
         losses = np.zeros(len(K))
         margins_after(np.ascontiguousarray(F), self.y, self.c, K, steps, losses)
         return losses
 
     def step(self, F: np.ndarray, dF: np.ndarray, q1: float, q2: float, longest: float) -> float:
-        """The t in [0, longest] that minimises q1 t + q2 t^2 / 2 + loss(F + t dF)."""
+        """Return the t in [0, longest] that minimises q1 t + q2 t^2 / 2 + loss(F + t dF)."""
         return root_of_slope(lambda t: self.slope(F, dF, t), q1, q2, longest)
 
     def slope(self, F: np.ndarray, dF: np.ndarray, t: float) -> tuple[float, float]:
-        """First and second derivative of loss(F + t dF) in t."""
+        """Return first and second derivative of loss(F + t dF) in t."""
         return margins_slope(F, dF, self.y, self.c, t)
 
     def full_bound(self, at: Expansion, quadratic: float) -> float:
-        """Lower bound on the objective of the full model; `quadratic` is tr(G' K G R)."""
+        """Return a lower bound on the objective of the full model; `quadratic` is tr(G' K G R)."""
         return scaled_bound(float(np.maximum(at.gradient, 0).sum()), at.value, quadratic)
 
 
@@ -331,11 +331,9 @@ class SquaredHinges:
         self.n_columns = Y.shape[1]
 
     def take(self, rows: np.ndarray | slice) -> SquaredHinges:
-        """The loss of some samples alone."""
         return SquaredHinges(self.Y[rows], self.c[rows])
 
     def value_and_gradient(self, F: np.ndarray) -> tuple[float, np.ndarray]:
-        """What `at` says without the curvature."""
         at = self.at(F)
         return at.value, at.gradient
 
@@ -345,21 +343,17 @@ class SquaredHinges:
         return Expansion(value, G, DiagonalCurvature(D))
 
     def after(self, F: np.ndarray, K: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """Loss of F + K_q steps_q' for every candidate q."""
         losses = np.empty(len(K))
         hinges_after(F, self.Y, self.c, K, steps, losses)
         return losses
 
     def step(self, F: np.ndarray, dF: np.ndarray, q1: float, q2: float, longest: float) -> float:
-        """The t in [0, longest] that minimises q1 t + q2 t^2 / 2 + loss(F + t dF)."""
         return root_of_slope(lambda t: self.slope(F, dF, t), q1, q2, longest)
 
     def slope(self, F: np.ndarray, dF: np.ndarray, t: float) -> tuple[float, float]:
-        """First and second derivative of loss(F + t dF) in t."""
         return hinges_slope(F, dF, self.Y, self.c, t)
 
     def full_bound(self, at: Expansion, quadratic: float) -> float:
-        """Lower bound on the objective of the full model; `quadratic` is tr(G' K G R)."""
         return scaled_bound(float(np.abs(at.gradient).sum()), at.value, quadratic)
 
 
@@ -382,10 +376,6 @@ class MultiLogit:
         self.y, self.c, self.n_columns = y, c, k
         self._own = np.arange(len(y)), y
 
-    def take(self, rows: np.ndarray) -> MultiLogit:
-        """The loss of some samples alone."""
-        return MultiLogit(self.y[rows], self.c[rows], self.n_columns)
-
     def value(self, F: np.ndarray) -> float:
         top = F.max(axis=1)
         excess = np.log(np.exp(F - top[:, None]).sum(axis=1)) + top - F[self._own]
@@ -399,11 +389,10 @@ class MultiLogit:
         return Expansion(self.value(F), G, SoftmaxCurvature(p, self.c))
 
     def after(self, F: np.ndarray, K: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """Loss of F + K_q steps_q' for every candidate q."""
         return np.array([self.value(F + np.outer(k, step)) for k, step in zip(K, steps, strict=True)])
 
     def step(self, F: np.ndarray, dF: np.ndarray, q1: float, q2: float, longest: float) -> float:
-        """A t in (0, min(1, longest)] with sufficient decrease (Armijo), found by halving."""
+        """Return a t in (0, min(1, longest)] with sufficient decrease (Armijo), found by halving."""
         start = self.at(F)
         slope = q1 + float(np.vdot(start.gradient, dF))
         t = min(1.0, longest)
@@ -415,11 +404,11 @@ class MultiLogit:
         return t
 
     def full_bound(self, at: Expansion, quadratic: float) -> float:
-        """Lower bound on the objective of the full model; `quadratic` is tr(G' K G).
+        """Return a lower bound on the objective of the full model; `quadratic` is tr(G' K G).
 
-        log sum exp F is the largest p.F + H(p), H the entropy, so any probabilities p give the
-        bound sum_i c_i H(p_i) - 1/2 tr(G' K G) with G = c (p - own class). The current ones are
-        moved towards the own class, p = own + s (p - own), to the best s in [0, 1].
+        log sum exp F is the maximum of p.F + H(p) over probabilities p, with H the entropy. So any p give the
+        bound sum_i c_i H(p_i) - 1/2 tr(G' K G) with G = c (p - own class). The present ones are moved towards
+        the own class, p = own + s (p - own), to the best s in [0, 1].
         """
         own = np.zeros_like(at.gradient)
         own[self._own] = 1.0
@@ -433,14 +422,14 @@ class MultiLogit:
 
 
 def scaled_bound(total: float, loss: float, quadratic: float) -> float:
-    """The largest s total - s^2 (loss + quadratic / 2): the dual at multipliers that add up to `total`."""
+    """Return the maximum of s total - s^2 (loss + quadratic / 2), the dual at s times the multipliers."""
     return total**2 / (4 * (loss + 0.5 * quadratic)) if total else 0.0
 
 
 class Loss(Protocol):
-    """What a fit asks of a loss; `SquaredMargins` says what each part does.
+    """A loss of the scores; `SquaredMargins` describes the methods.
 
-    It is `relative` if it does not change with a number that is added to all scores of a sample.
+    A loss is `relative` if it does not change when a number is added to all scores of a sample.
     """
 
     relative: bool
@@ -457,7 +446,7 @@ class Loss(Protocol):
 
 @compiled(reorder=True)
 def margins_expand(F, y, c, G):
-    """Loss and gradient of the margins; G_ir > 0 marks the sets of violators (3.11)."""
+    """Write the gradient of the margins and return their loss; G_ir > 0 marks the violators (3.11)."""
     total = 0.0
     for i in range(F.shape[0]):
         own = np.int64(y[i])
@@ -478,7 +467,7 @@ def margins_expand(F, y, c, G):
 
 @compiled
 def star_leaves(G, start, leaves):
-    """The classes with G_ir > 0 of every sample; `leaves` has room for all and one more."""
+    """Write the classes with G_ir > 0 of every sample; `leaves` has one entry more than G."""
     end = np.uint32(0)
     for i in range(G.shape[0]):
         start[i] = end
@@ -490,7 +479,7 @@ def star_leaves(G, start, leaves):
 
 @compiled(reorder=True)
 def hinges_expand(F, Y, c, G, D):
-    """Loss, gradient and weights of the hinges."""
+    """Write gradient and weights of the hinges; return their loss."""
     total = 0.0
     for i in range(F.shape[0]):
         weight = 2.0 * c[i]
@@ -510,7 +499,7 @@ def hinges_expand(F, Y, c, G, D):
 
 @compiled(reorder=True)
 def margins_slope(F, dF, y, c, t):
-    """First and second derivative in t of the loss of the margins at F + t dF."""
+    """Return first and second derivative in t of the loss of the margins at F + t dF."""
     slope = 0.0
     curvature = 0.0
     for i in range(F.shape[0]):
@@ -531,7 +520,7 @@ def margins_slope(F, dF, y, c, t):
 
 @compiled(reorder=True)
 def hinges_slope(F, dF, Y, c, t):
-    """First and second derivative in t of the loss of the hinges at F + t dF."""
+    """Return first and second derivative in t of the loss of the hinges at F + t dF."""
     slope = 0.0
     curvature = 0.0
     for i in range(F.shape[0]):
@@ -550,24 +539,8 @@ def hinges_slope(F, dF, Y, c, t):
 
 
 @compiled(reorder=True)
-def star_product(stars, U, answer):
-    """answer += the Hessian of the margins times U."""
-    for i in range(U.shape[0]):
-        own = np.int64(stars.y[i])
-        weight = U.dtype.type(stars.weights[i])
-        total = U.dtype.type(0.0)
-        for e in range(stars.start[i], stars.start[i + 1]):
-            r = np.int64(stars.leaves[e])
-            total += weight * (U[i, r] - U[i, own])
-        for e in range(stars.start[i], stars.start[i + 1]):
-            r = np.int64(stars.leaves[e])
-            answer[i, r] += weight * (U[i, r] - U[i, own])
-        answer[i, own] -= total
-
-
-@compiled(reorder=True)
 def star_through(Psi, stars, V, answer):
-    """answer += (Psi' D Psi V')', D the Hessian of the margins; V and answer have a row per class."""
+    """Add (Psi' D Psi V)' to answer, D the Hessian of the margins; V and answer have a row per class."""
     d = Psi.shape[1]
     zero = Psi.dtype.type(0.0)
     for i in range(Psi.shape[0]):
@@ -592,8 +565,8 @@ def star_through(Psi, stars, V, answer):
 
 
 @compiled(reorder=True)
-def star_pull(Psi, stars, G, answer):
-    """answer += G' Psi, G the gradient of the margins; Psi may have more columns than answer."""
+def star_transposed(Psi, stars, G, answer):
+    """Add G' Psi to answer, G the gradient of the margins; Psi may have more columns than answer."""
     for i in range(Psi.shape[0]):
         if stars.start[i] == stars.start[i + 1]:
             continue
@@ -611,7 +584,7 @@ def star_pull(Psi, stars, G, answer):
 
 @compiled(reorder=True)
 def star_mixtures(stars, S, sums):
-    """sums[r, s] += the S_i of all samples of class s with the leaf r, times their weights."""
+    """Add the S_i of all samples of class s with the leaf r, times their weights, to sums[r, s]."""
     for i in range(S.shape[0]):
         row = S[i]
         own = np.int64(stars.y[i])
@@ -624,43 +597,45 @@ def star_mixtures(stars, S, sums):
 
 @compiled(reorder=True, allocates=True)
 def margins_after(F, y, c, K, steps, losses):
-    """losses_q += loss of the margins at F + K_q step_q'.
+    """Add the loss of the margins at F + K_q step_q' to losses_q.
 
-    No step moves a margin of sample i by more than |K_qi| times its spread, which leaves most classes on the
-    right side. Those in reach are gone through, all candidates at once.
+    No step moves a margin of sample i by more than |K_qi| times the range of the step, so most classes keep
+    their margin at any step. The loss sums over the other ones, for all candidates at once.
     """
     n, k = F.shape
     count = K.shape[0]
-    moves, spread = np.empty((k, count)), np.empty(count)
+    moves, span = np.empty((k, count)), np.empty(count)
     for q in range(count):
         lowest = highest = steps[q, 0]
         for r in range(k):
             moves[r, q] = steps[q, r]
             lowest, highest = min(lowest, steps[q, r]), max(highest, steps[q, r])
-        spread[q] = highest - lowest
-    reach, values, near = np.empty(TILE), np.empty(count), np.empty(k + 1, np.uint32)
+        span[q] = highest - lowest
+    largest, values, rivals = np.empty(TILE), np.empty(count), np.empty(k + 1, np.uint32)
     for first in range(0, n, TILE):
         size = min(TILE, n - first)
+        # The largest change of a margin of sample i by any step.
         for i in range(size):
-            reach[i] = 0.0
+            largest[i] = 0.0
         for q in range(count):
-            row, most = K[q, first : first + size], spread[q]
+            row, most = K[q, first : first + size], span[q]
             for i in range(size):
-                reach[i] = max(reach[i], abs(row[i]) * most)
+                largest[i] = max(largest[i], abs(row[i]) * most)
         for i in range(first, first + size):
+            # The classes that may violate the margin after some step.
             own, scores = np.int64(y[i]), F[i]
             base = 1.0 - scores[own]
-            least = -base - reach[i - first]
+            least = -base - largest[i - first]
             end = np.uint32(0)
             for r in range(k):
-                near[end] = r
+                rivals[end] = r
                 end += np.uint32((scores[r] > least) & (r != own))
             if end == 0:
                 continue
             for q in range(count):
                 values[q] = K[q, i]
             for e in range(end):
-                rival = np.int64(near[e])
+                rival = np.int64(rivals[e])
                 margin, weight = base + scores[rival], c[i]
                 for q in range(count):
                     xi = max(margin + values[q] * (moves[rival, q] - moves[own, q]), 0.0)
@@ -669,7 +644,7 @@ def margins_after(F, y, c, K, steps, losses):
 
 @compiled(reorder=True)
 def hinges_after(F, Y, c, K, steps, losses):
-    """Loss of the hinges at F + K_q step_q' for every candidate q."""
+    """Write the loss of the hinges at F + K_q step_q' for every candidate q."""
     n, k = F.shape
     for q in range(K.shape[0]):
         total = 0.0

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.loop import Certificate, Clock, Outcome, Stopping, run
 from maxmargin.edge.estimator import fit_context
-from maxmargin.sparse.greedy import Solution
-from maxmargin.sparse.loss_loops import Loss, MultiLogit, SquaredHinges
-from maxmargin.sparse.machines import (
+from maxmargin.sparse.basis_machine import (
     BasisMachine,
     ClassMachine,
     LabelMachine,
@@ -23,6 +22,8 @@ from maxmargin.sparse.machines import (
     documented,
     with_sizes,
 )
+from maxmargin.sparse.greedy import Solution
+from maxmargin.sparse.loss_loops import Loss, MultiLogit, SquaredHinges
 from maxmargin.sparse.problem import BasisProblem
 
 
@@ -30,12 +31,12 @@ from maxmargin.sparse.problem import BasisProblem
 class SparseOneVsRest(LabelMachine):
     """One sparse squared-hinge SVM per class or label, each with a basis of its own (SpSVM).
 
-    Every column r minimises ``1/2 |w_r|^2 + C sum_i max(0, 1 - y_ir f_r(x_i))^2`` over a
-    basis grown for it alone. In the paper's scaling, lambda/2 |w|^2 + 1/2 sum of squares, that
-    is C = 1/(2 lambda). Prediction evaluates the kernel once for each of the distinct basis vectors.
+    Every column r minimises ``1/2 |w_r|^2 + C sum_i max(0, 1 - y_ir f_r(x_i))^2`` over a basis grown for it
+    alone. In the scaling of the paper, lambda/2 |w|^2 + 1/2 sum of squares, that is C = 1/(2 lambda).
+    Prediction evaluates the kernel once for each distinct basis vector.
 
-    `max_basis` and the other parameters hold for every class by itself; the ways of `selection`
-    differ only in the first basis vector, which "sequential" draws at random.
+    `max_basis` and the other parameters apply to each class separately. The values of `selection` differ only
+    in the first basis vector, which "sequential" draws at random.
 
     Parameters
     ----------
@@ -56,7 +57,7 @@ class SparseOneVsRest(LabelMachine):
     full_model_bound_, full_model_gap_ : float
         With `full_bound`, also summed over the classes.
     classes_, history_, n_iter_
-        As in `maxmargin.SparseMultiClassSVC`; a record also names its column.
+        As in `maxmargin.SparseMultiClassSVC`; a record also has the number of its column.
 
     See Also
     --------
@@ -89,9 +90,9 @@ class SparseOneVsRest(LabelMachine):
         X = self._read_rows(X, reset=True)
         weights, costs = self._read_costs(sample_weight, X)
         signs, self._constant = self._read_labels(X, y, costs)
-        kernel = self._settle_kernel(X, weights)
+        kernel = self._make_kernel(X, weights)
         problems = [BasisProblem(kernel, X, SquaredHinges(s[:, None], costs)) for s in signs.T]
-        self._forget()
+        self._delete_optional()
         runs = self._grow_all(problems, costs, y)
         self.history_ = [{**record, "column": r} for r, cut in enumerate(runs) for record in with_sizes(*cut)]
         ran = [name for outcome, _ in runs for name in outcome.solver.split(", then ")]
@@ -103,7 +104,7 @@ class SparseOneVsRest(LabelMachine):
         if self.full_bound:
             bounds = [p.full_model_bound(s.loss) for p, (_, s) in zip(problems, runs, strict=True)]
             self._store_full_bound(sum(bounds, 0.0))
-        self._complain(runs)
+        self._warn_if_unfinished(runs)
         self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
         self._store_union(problems[0], [solution for _, solution in runs])
         for outcome, _ in runs:
@@ -113,20 +114,20 @@ class SparseOneVsRest(LabelMachine):
     def _grow_all(
         self, problems: list[BasisProblem], costs: np.ndarray, y: Any
     ) -> list[tuple[Outcome, Solution]]:
-        """One run per column; they share the time limit."""
+        """Run one solver per column; they share the time limit."""
         rng, clock = check_random_state(self.random_state), Clock(self.time_limit)
         observer = self._observer(problems[0].X, y, max_epochs=self.max_basis * len(problems))
         runs: list[tuple[Outcome, Solution]] = []
         for problem in problems:
             solver = self._solver(problem, costs, rng)
-            # After Ctrl-C the columns that are left take one step each, so that there is a whole machine.
+            # After Ctrl-C the remaining columns take one step each, so that the machine is complete.
             limit = 0.0 if any(outcome.interrupted for outcome, _ in runs) else clock.left()
             outcome = run(solver, Stopping(self.tol, self.max_basis, limit), observer, self.solver)
             runs.append((outcome, solver.solution()))
         return runs
 
     def _store_union(self, problem: BasisProblem, solutions: list[Solution]) -> None:
-        """Join the bases of all classes; a class has zeros at the vectors of the others."""
+        """Merge the bases of all classes; a class has zeros at the vectors of the others."""
         self._keep_kernel(problem.kernel)
         stages = [(s.basis, [s.coefficients] if s.path is None else s.path) for s in solutions]
         self._stages_of = [(basis.tolist(), [c[:, 0] for c in path]) for basis, path in stages]
@@ -144,14 +145,14 @@ class SparseOneVsRest(LabelMachine):
         self._store_coefficients(coef)
 
     def truncate(self, n_basis: int) -> SparseOneVsRest:
-        """The fitted machine as it was with at most `n_basis` basis vectors per class."""
+        """Return the fitted machine with at most `n_basis` basis vectors per class."""
         check_is_fitted(self)
         self._require_path(all(len(path) == len(basis) for basis, path in self._stages_of))
         check_size(n_basis, int(self.basis_sizes_.max(initial=0)))
         machine = copy.copy(self)
         machine._merge(n_basis)
-        places = np.searchsorted(self.basis_indices_, machine.basis_indices_)
-        machine.basis_vectors_ = self.basis_vectors_[places]
+        positions = np.searchsorted(self.basis_indices_, machine.basis_indices_)
+        machine.basis_vectors_ = self.basis_vectors_[positions]
         last = [r for r in self.history_ if r["epoch"] <= n_basis]
         machine.history_ = last
         final = {record["column"]: record for record in last}.values()
@@ -168,15 +169,15 @@ class SparseOneVsRest(LabelMachine):
 class ImportVectorMachine(ClassMachine):
     """Sparse kernel logistic regression with a greedily grown basis (ImVM).
 
-    It minimises ``1/2 sum_r |w_r|^2 + C sum_i [log sum_r exp f_r(x_i) - f_{y_i}(x_i)]``, so C is
-    that of LogisticRegression and lambda = 1/C.
+    It minimises ``1/2 sum_r |w_r|^2 + C sum_i [log sum_r exp f_r(x_i) - f_{y_i}(x_i)]``, so C is that of
+    LogisticRegression and lambda = 1/C.
 
     Parameters
     ----------
     {parameters}
     scoring : {"step", "full"}, default="step"
-        Judge a candidate by the objective after a Newton step in its own coefficients, or,
-        as published and much slower, after one in all coefficients.
+        Score a candidate by the objective after a Newton step in its own coefficients, or, as published and
+        much slower, after one in all coefficients.
 
     Attributes
     ----------
@@ -208,9 +209,5 @@ class ImportVectorMachine(ClassMachine):
         return {"full_steps": self.scoring == "full"}
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes."""
-        scores = self._scores(X)
-        scores -= scores.max(axis=1, keepdims=True)
-        np.exp(scores, out=scores)
-        scores /= scores.sum(axis=1, keepdims=True)
-        return scores
+        """Return the probabilities of the classes."""
+        return softmax(self._scores(X), axis=1)
