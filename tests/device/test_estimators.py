@@ -34,7 +34,7 @@ def there(monkeypatch):
     """Let `device="cuda"` mean PyTorch's CPU where there is no GPU."""
     if torch.cuda.is_available():
         return
-    for module in ("multilabel.estimator", "structured.multiclass", "sparse.machines"):
+    for module in ("multilabel.estimator", "structured.multiclass", "sparse.basis_machine"):
         monkeypatch.setattr(
             f"maxmargin.{module}.find",
             lambda wanted, demand, unable="": None if wanted == "cpu" or unable else CPU,

@@ -24,8 +24,8 @@ from maxmargin.sparse.learned import (
     Adam,
     Learned,
     Moving,
-    Schedule,
     QuasiNewton,
+    Schedule,
     Units,
     independent,
     regularise,
@@ -436,7 +436,7 @@ def test_a_time_limit_ends_the_moves_with_a_usable_model(wine, quick):
 
 def test_what_a_learned_basis_cannot_do_is_said(wine, quick):
     X, y = wine
-    with pytest.raises(ValueError, match=r"kernel='rbf' only.*use basis='greedy'"):
+    with pytest.raises(ValueError, match=r"needs kernel='rbf'.*use basis='greedy'"):
         SparseMultiClassSVC(kernel="linear", basis="learned").fit(X, y)
     machine = SparseMultiClassSVC(max_basis=2, basis="learned", random_state=0).fit(X, y)
     for ask in (lambda: machine.truncate(1), lambda: next(machine.staged_predict(X))):

@@ -21,10 +21,10 @@ from maxmargin.sparse.greedy import ROWS, FixedBasis, Greedy, GrowingBasis, Inve
 from maxmargin.sparse.loss_loops import DiagonalCurvature, MultiLogit, SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import (
     BasisProblem,
+    basis_product,
     candidate_pool,
     hessian,
     hessian_product,
-    basis_product,
     row_keys,
     solve_each,
 )

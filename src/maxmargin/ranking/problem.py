@@ -352,8 +352,10 @@ class SquaredState(RankingState):
         return np.sqrt(rarity) if self.damped else rarity
 
     def replay(self, rows: Rows) -> Rows:
-        weighting = {"rarity": self.rarity, "damped": self.damped, "smooth": self.smooth}
-        return SquaredState(self.n_features, self.dtype, **weighting).weight_rows(rows, count=True)
+        fresh = SquaredState(
+            self.n_features, self.dtype, rarity=self.rarity, damped=self.damped, smooth=self.smooth
+        )
+        return fresh.weight_rows(rows, count=True)
 
     def _allocate(self, columns: int, labels: int) -> None:
         self.W = grown(getattr(self, "W", None), (columns, labels), self.dtype)

@@ -95,10 +95,14 @@ class StreamRanker(Classifier):
         """Return x as one CSR row; a prediction leaves out unknown names."""
         width: Any = self.ranker.n_features
         values: dict[int, float] = {}
-        texts = {f"{name}={v}": 1.0 for name, v in x.items() if isinstance(v, str)}
-        numbers = {name: v for name, v in x.items() if not isinstance(v, str)}
+        numbers: dict[Hashable, float] = {}
+        for name, given in x.items():
+            if isinstance(given, str):
+                numbers[f"{name}={given}"] = 1.0
+            else:
+                numbers[name] = given
         # Sorted, so that sums do not depend on the order of the dictionary.
-        for name, value in sorted({**numbers, **texts}.items(), key=lambda item: str(item[0])):
+        for name, value in sorted(numbers.items(), key=lambda item: str(item[0])):
             if width == "grow":
                 column = self.columns.setdefault(name, len(self.columns)) if learn else self.columns.get(name)
             else:

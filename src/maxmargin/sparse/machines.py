@@ -19,8 +19,8 @@ from maxmargin.core.loop import Solver
 from maxmargin.core.state import State, flags, part
 from maxmargin.edge.estimator import fit_context
 from maxmargin.sparse.basis_machine import (
-    REMOVED,
     MACHINE,
+    REMOVED,
     BasisMachine,
     ClassMachine,
     LabelMachine,
