@@ -549,7 +549,7 @@ WRONG = {
     "sets": (lambda r: r.partial_fit(X_WRONG, CODES).partial_fit(X_WRONG, sets(Y_WRONG)), KINDS),
     "no class": (lambda r: r.partial_fit(X_WRONG, CODES).partial_fit(X_WRONG, CODES + np.nan), "no classes"),
     "type": (lambda r: r.partial_fit(X_WRONG, CODES).partial_fit(X_WRONG, list("abababcdcd")), "one type"),
-    "width": (lambda r: r.partial_fit(X_WRONG, Y_WRONG + 0).partial_fit(X_WRONG, Y_WRONG[:, :2] + 0), "columns"),
+    "width": (lambda r: r.partial_fit(X_WRONG, Y_WRONG + 0).partial_fit(X_WRONG, np.eye(10, 2)), "columns"),
     "length": (lambda r: r.fit(X_WRONG, sets(Y_WRONG)[:5]), "inconsistent"),
     "C": (lambda r: r.set_params(C=np.inf).fit(X_WRONG, CODES), "range"),
     "solver": (lambda r: r.set_params(solver="exact").fit(X_WRONG, CODES), "was removed; use solver='auto'"),
