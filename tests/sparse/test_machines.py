@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import inspect
-import pickle
 import re
 from functools import partial
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
+from sklearn.model_selection import cross_val_score
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
@@ -27,7 +22,7 @@ from maxmargin import SparseMultiClassSVC, SparseMultiLabelSVC, priors
 from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock
-from maxmargin.sparse.greedy import FixedBasis, Greedy, Newton, Sweeps
+from maxmargin.sparse.greedy import FixedBasis, Newton, Sweeps
 from maxmargin.sparse.loss_loops import SquaredMargins
 from maxmargin.sparse.machines import SOLVERS
 from maxmargin.sparse.problem import BasisProblem
@@ -84,10 +79,10 @@ def test_every_solver_reaches_the_same_optimum(wine, solver):
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_looking_at_a_fit_does_not_change_it(wine, solver):
+def test_certificates_change_nothing(wine, solver):
     X, y = wine
 
-    def grow(look):
+    def grow(certified):
         problem = BasisProblem(Kernel.of(X, "rbf"), X, SquaredMargins(y, np.ones(len(y)), 3))
         greedy = SOLVERS[solver].build(
             problem, np.arange(len(X)), np.random.RandomState(0), max_basis=6, n_candidates=5,
@@ -95,7 +90,7 @@ def test_looking_at_a_fit_does_not_change_it(wine, solver):
         )  # fmt: skip
         for _ in range(6):
             progress = greedy.epoch(Clock())
-            if look:
+            if certified:
                 certificate, solution = greedy.certify(), greedy.solution()
                 assert greedy.certify() == certificate
                 np.testing.assert_array_equal(greedy.solution().coefficients, solution.coefficients)
@@ -118,14 +113,14 @@ def test_an_interrupted_stage_is_part_of_the_path(wine, monkeypatch):
 
     monkeypatch.setattr(Sweeps, "_step", interrupt)
     machine = SparseMultiClassSVC(solver="sweeps", max_basis=9, rel_tol=0, random_state=0)
-    with pytest.raises(KeyboardInterrupt, match="holds the model"):
+    with pytest.raises(KeyboardInterrupt, match="stopped after"):
         machine.fit(X, y)
     assert calls and machine.n_basis_ == 3 == len(machine.path_)
     np.testing.assert_array_equal(machine.path_[-1], machine.coef_)
     assert machine.primal_objective_ == pytest.approx(objective(machine, X, y), rel=1e-9)
 
 
-def test_too_few_sweeps_warn_with_gap_and_knob(wine):
+def test_too_few_sweeps_warn_with_gap_and_remedy(wine):
     X, y = wine
     machine = SparseMultiClassSVC(C=100, max_basis=8, solver="sweeps", max_iter=1, random_state=0)
     with pytest.warns(ConvergenceWarning, match=r"relative duality gap of .*increase max_iter") as said:
@@ -133,14 +128,6 @@ def test_too_few_sweeps_warn_with_gap_and_knob(wine):
     assert said[0].filename == __file__  # the warning points at the caller
     assert machine.duality_gap_ > 1e-6
     assert machine.score(X, y) > 0.5
-
-
-def test_a_builder_gets_the_training_labels(tagged):
-    X, Y = tagged
-    options = {"max_basis": 5, "random_state": 0}
-    built = SparseMultiLabelSVC(prior=priors.from_labels, **options).fit(X, Y)
-    given = SparseMultiLabelSVC(prior=priors.from_labels(Y), **options).fit(X, Y)
-    np.testing.assert_array_equal(built.coef_, given.coef_)
 
 
 def test_labels_without_prior_equal_one_squared_hinge_svm_each(tagged):
@@ -170,8 +157,16 @@ def test_two_classes_equal_the_binary_squared_hinge_svm(wine):
     np.testing.assert_allclose(machine.decision_function(X), peer.decision_function(X), atol=1e-5)
 
 
-@pytest.mark.parametrize("R", ["definite", "singular", "low rank", "builder"])
-@pytest.mark.parametrize("solver", ["auto", "sweeps"])
+@pytest.mark.parametrize(
+    ("R", "solver"),
+    [
+        ("definite", "auto"),
+        ("definite", "sweeps"),
+        ("singular", "auto"),
+        ("low rank", "auto"),
+        ("builder", "auto"),
+    ],
+)
 def test_priors_of_every_kind(tagged, R, solver):
     X, Y = tagged
     prior = {
@@ -190,17 +185,6 @@ def test_priors_of_every_kind(tagged, R, solver):
         np.testing.assert_allclose(reference.decision_function(X), plain.decision_function(X), atol=1e-4)
     if R == "low rank":
         assert np.linalg.matrix_rank(machine.coef_, tol=1e-8) <= 2
-
-
-def test_full_model_bound_brackets_the_dense_optimum(wine):
-    X, y = wine
-    dense = SparseMultiClassSVC(C=1, max_basis=len(X), rel_tol=0, full_bound=True, n_candidates=None)
-    dense = dense.set_params(n_candidates=5, random_state=0).fit(X, y)
-    small = SparseMultiClassSVC(C=1, max_basis=8, rel_tol=0, full_bound=True, random_state=0).fit(X, y)
-    assert small.full_model_bound_ <= dense.primal_objective_ * (1 + 1e-9)
-    assert dense.full_model_bound_ == pytest.approx(dense.primal_objective_, rel=1e-3)
-    assert 0 < small.full_model_gap_ < 1 and dense.full_model_gap_ < 1e-3
-    assert small.truncate(4).full_model_gap_ > small.full_model_gap_
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -222,13 +206,6 @@ def test_path_is_nested_and_staged(machine, wine):
             fitted.truncate(wrong)
 
 
-def test_path_can_be_left_out(wine):
-    X, y = wine
-    machine = SparseMultiClassSVC(max_basis=3, keep_path=False, random_state=0).fit(X, y)
-    with pytest.raises(AttributeError, match="keep_path=True"):
-        machine.truncate(2)
-
-
 @pytest.mark.parametrize("machine", MACHINES)
 def test_same_seed_same_machine_and_order_does_not_matter(machine, wine):
     X, y = wine
@@ -245,7 +222,7 @@ def test_same_seed_same_machine_and_order_does_not_matter(machine, wine):
     assert set(first.basis_indices_) != set(other.basis_indices_)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(MACHINES))
 def test_weights_equal_repetition(seed, machine):
     rng = np.random.default_rng(seed)
@@ -266,7 +243,7 @@ def test_weights_equal_repetition(seed, machine):
 def test_dense_sparse_and_single_precision_agree(machine, wine):
     X, y = wine
     X = np.where(np.abs(X) > 0.3, X, 0).astype(np.float32)
-    options = {"C": 3, "max_basis": 12, "rel_tol": 0, "random_state": 0}
+    options = {"C": 3, "max_basis": 8, "rel_tol": 0, "random_state": 0}
     reference = machine(**options).fit(X.astype(np.float64), y)
     kinds = (np.asarray, sp.csr_array, sp.csr_matrix)
     for kind in kinds:
@@ -287,33 +264,9 @@ def test_dense_sparse_and_single_precision_agree(machine, wine):
 @pytest.mark.parametrize("machine", MACHINES)
 def test_single_precision_reaches_tol_at_a_large_C(machine):
     X, y = load_digits(return_X_y=True)
-    fitted = machine(C=1e4, gamma=1e-3, max_basis=60, rel_tol=0, random_state=0)
-    fitted.fit(X[:600].astype(np.float32), y[:600])
+    fitted = machine(C=1e4, gamma=1e-3, max_basis=40, rel_tol=0, random_state=0)
+    fitted.fit(X[:300].astype(np.float32), y[:300])
     assert fitted.duality_gap_ <= 1e-6 and fitted.basis_vectors_.dtype == np.float32
-
-
-def test_interrupted_fit_keeps_a_usable_machine(wine, monkeypatch):
-    X, y = wine
-    rounds = []
-
-    def interrupt(self, left, draw=Greedy._draw):
-        rounds.append(left)
-        if len(rounds) > 4:
-            raise KeyboardInterrupt
-        return draw(self, left)
-
-    monkeypatch.setattr(Greedy, "_draw", interrupt)
-    machine = SparseMultiClassSVC(max_basis=50, rel_tol=0, random_state=0)
-    with pytest.raises(KeyboardInterrupt, match="holds the model"):
-        machine.fit(X, y)
-    assert machine.n_basis_ == 4 == len(machine.path_)
-    assert machine.primal_objective_ == pytest.approx(objective(machine, X, y), rel=1e-9)
-
-
-def test_progress_goes_to_callbacks_and_terminal(wine, capsys):
-    X, y = wine
-    SparseMultiClassSVC(max_basis=3, rel_tol=0, random_state=0, verbose=1).fit(X, y)
-    assert capsys.readouterr().out.count("active") == 3
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -397,66 +350,6 @@ def test_constant_and_unknown_labels(tagged):
     assert alone.duality_gap_ <= 1e-6
 
 
-def test_labels_come_back_in_the_kind_they_were_given(tagged):
-    X, Y = tagged
-    names = np.array(["a", "b", "c", "d", "e"])
-    machine = SparseMultiLabelSVC(C=5, max_basis=30, random_state=0)
-    expected = machine.fit(X, Y).predict(X)
-    signs = clone(machine).fit(X, 2 * Y - 1).predict(X)
-    np.testing.assert_array_equal(signs, 2 * expected - 1)
-    sparse = clone(machine).fit(X, sp.csr_array(Y)).predict(X)
-    np.testing.assert_array_equal(sparse.toarray(), expected)
-    sets = clone(machine).fit(X, [set(names[row == 1]) for row in Y]).predict(X)
-    assert sets[0] == set(names[expected[0] == 1])
-    frame = pd.DataFrame(Y, columns=names, index=np.arange(len(Y)) + 50)
-    table = (
-        clone(machine)
-        .fit(pd.DataFrame(X, index=frame.index), frame)
-        .predict(pd.DataFrame(X, index=frame.index))
-    )
-    assert list(table.columns) == list(names) and (table.index == frame.index).all()
-    polars = clone(machine).fit(X, pl.DataFrame(Y, schema=list(names))).predict(X)
-    assert isinstance(polars, pl.DataFrame)
-    np.testing.assert_array_equal(polars.to_numpy(), expected)
-
-
-@pytest.mark.parametrize("machine", MACHINES)
-def test_lives_in_scikit_learn(machine, wine):
-    X, y = wine
-    names = np.array(["red", "white", "rose"])[y]
-    search = GridSearchCV(
-        make_pipeline(StandardScaler(), machine(max_basis=8, random_state=0)),
-        {f"{machine.__name__.lower()}__C": [0.1, 10]},
-        cv=3,
-    ).fit(pd.DataFrame(X).rename(columns=str), names)
-    assert search.best_score_ > 0.9
-    assert set(search.predict(pd.DataFrame(X[:5]).rename(columns=str))) <= set(names)
-    fitted = search.best_estimator_[-1]
-    copy = pickle.loads(pickle.dumps(fitted))
-    np.testing.assert_array_equal(copy.decision_function(X), fitted.decision_function(X))
-    named = machine(max_basis=3).fit(pl.DataFrame(X, schema=[f"f{i}" for i in range(13)]), names)
-    assert named.feature_names_in_[0] == "f0"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_basis": 0}, "max_basis"),
-        ({"n_candidates": 0}, "n_candidates"),
-        ({"selection": "best"}, "selection"),
-        ({"solver": "sgd"}, "solver"),
-        ({"C": 0}, "C"),
-        ({"gamma": -1.0}, "gamma"),
-        ({"kernel": "laplace"}, "kernel"),
-        ({"rel_tol": -1}, "rel_tol"),
-    ],
-)
-@pytest.mark.parametrize("machine", MACHINES)
-def test_bad_parameters_are_named(machine, options, message):
-    with pytest.raises(ValueError, match=f"The '{message}' parameter of {machine.__name__}"):
-        machine(**options).fit(np.eye(4), [0, 1, 0, 1])
-
-
 def test_bad_input_is_named(tagged):
     X, Y = tagged
     for machine in MACHINES:
@@ -472,15 +365,6 @@ def test_bad_input_is_named(tagged):
         SparseMultiLabelSVC(prior=2 * np.eye(5) - np.ones((5, 5))).fit(X, Y)
     with pytest.raises(ValueError, match="square matrix"):
         SparseMultiClassSVC(kernel="precomputed").fit(X, Y[:, 0])
-
-
-def test_time_limit_keeps_a_usable_machine():
-    X, y = load_digits(return_X_y=True)
-    machine = SparseMultiClassSVC(max_basis=1000, rel_tol=0, time_limit=0.05, random_state=0)
-    with pytest.warns(ConvergenceWarning, match=r"of max_basis=1000 vectors; .*raise time_limit"):
-        machine.fit(X, y)
-    assert 1 <= machine.n_basis_ < 1000
-    assert machine.predict(X).shape == y.shape
 
 
 def test_growth_stops_by_relative_decrease():

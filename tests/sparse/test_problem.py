@@ -16,8 +16,7 @@ from sklearn.datasets import load_digits
 
 from maxmargin import SparseMultiClassSVC, priors
 from maxmargin.core.kernels import Kernel
-from maxmargin.core.loop import Clock
-from maxmargin.sparse.greedy import ROWS, FixedBasis, Greedy, GrowingBasis, InverseBlocks, Newton, Sweeps
+from maxmargin.sparse.greedy import ROWS, FixedBasis, GrowingBasis, InverseBlocks, Newton, Sweeps
 from maxmargin.sparse.loss_loops import DiagonalCurvature, MultiLogit, SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import (
     BasisProblem,
@@ -226,16 +225,6 @@ def test_certificate_holds_away_from_the_minimum(name):
     assert certificate.dual <= case["objective"] / case["lam"] * (1 + 1e-9)
 
 
-def test_identity_prior_equals_none():
-    case = CASES["sm3l_I_J3"]
-    problem = build(case)
-    with_prior, without = grown(case), grown(case, replace(problem, P=None))
-    assert with_prior.problem.P is not None
-    for basis in (with_prior, without):
-        solve(basis, "cg")
-    np.testing.assert_allclose(coefficients(with_prior), coefficients(without), atol=1e-8)
-
-
 def test_prior_enters_through_R_alone():
     case = CASES["sm3l_Rpd_J3"]
     problem = build(case)
@@ -309,36 +298,6 @@ def test_coefficients_on_the_way_are_judged_by_an_estimate():
         assert (bound if proven else estimate) <= goal
 
 
-def test_a_stage_may_end_with_a_first_step_that_keeps_what_it_promises():
-    """The basis is about as good then, and what is to be proven is still proven."""
-    X, y = load_digits(return_X_y=True)
-    X, y = X[:400] / 16, y[:400]
-    problem = BasisProblem(Kernel.of(X, "rbf", gamma=0.1), X, SquaredMargins(y, np.full(400, 10.0), 10))
-    optimisers, objectives = [Newton(100, quick=0), Newton(100)], []
-    options = {"max_basis": 40, "n_candidates": 10, "rel_tol": 0.0, "patience": 1, "tol": 1e-6}
-    for optimiser in optimisers:
-        rng = np.random.RandomState(0)
-        greedy = Greedy(problem, np.arange(400), rng, optimiser=optimiser, **options)
-        while not (progress := greedy.epoch(Clock())).done:
-            pass
-        assert progress.certificate.gap <= 1e-6
-        objectives.append(progress.certificate.primal)
-    assert objectives[1] == pytest.approx(objectives[0], rel=0.05)
-
-
-def test_block_step_minimises_the_frozen_quadratic():
-    basis = grown(CASES["smsvm_J3"])
-    problem = basis.problem
-    solve(basis, "cholesky")
-    here = basis.here
-    K = problem.kernel_rows(np.array([8]))
-    step = problem.score(here, np.array([8])).steps[0]
-    D = naive.curvature(list(naive.margin_terms(here.F, problem.loss.y)), problem.loss.c, here.F.shape)
-    H = problem.diagonal[8] * np.eye(3) + np.einsum("i,irs->rs", K[0] ** 2, D)
-    B = here.Z[8] + K[0] @ here.loss.gradient
-    np.testing.assert_allclose(H @ step, -B, atol=1e-10)
-
-
 def test_preconditioner_follows_a_growing_basis_exactly_while_weights_stay():
     rng = np.random.default_rng(0)
     Psi, weights = rng.normal(size=(40, 6)), rng.random((40, 3))
@@ -394,16 +353,11 @@ def test_pool_goes_by_content(dtype):
     assert candidate_pool(X, weights, by_content=False).tolist() == np.flatnonzero(weights).tolist()
 
 
-def test_row_keys_ignore_stored_and_negative_zeros():
+def test_row_keys_do_not_depend_on_how_entries_are_stored():
     X = np.array([[0.0, 1.0], [-0.0, 1.0]])
-    assert row_keys(X)[0] == row_keys(X)[1]
     stored = sp.csr_array((np.array([0.0, 1.0, 1.0]), np.array([0, 1, 1]), np.array([0, 2, 3])), shape=(2, 2))
-    assert row_keys(stored)[0] == row_keys(stored)[1] == row_keys(X)[0]
-
-
-def test_row_keys_add_up_duplicates_and_leave_the_matrix_alone():
     twice = sp.csr_array((np.array([0.5, 0.5, 1.0]), np.array([1, 1, 1]), np.array([0, 2, 3])), shape=(2, 2))
-    assert row_keys(twice)[0] == row_keys(twice)[1]
+    assert len({key for rows in (X, stored, twice) for key in row_keys(rows).tolist()}) == 1
     assert twice.nnz == 3 and twice.data.tolist() == [0.5, 0.5, 1.0]
 
 
@@ -415,16 +369,7 @@ def test_a_hessian_that_rounding_made_singular_is_solved():
 
 
 def test_coefficients_are_optimal_where_conjugate_gradients_do_not_end():
-    """A large C on samples that can be told apart: only a Cholesky factor gets there."""
+    """At a large C on separable samples only a Cholesky factor reaches the tolerance."""
     X, y = load_digits(return_X_y=True)
-    machine = SparseMultiClassSVC(C=1e5, gamma=0.05, max_basis=30, rel_tol=0, random_state=0)
-    assert machine.fit(X[:300] / 16, y[:300]).duality_gap_ <= 1e-6
-
-
-def test_a_factor_is_taken_where_products_are_cheap_and_many():
-    """Where few samples carry loss a product is all overhead, and 250 of them cost more than a factor."""
-    rng = np.random.default_rng(0)
-    clouds, which = rng.normal(size=(33, 6)), rng.integers(0, 33, 500)
-    X, y = clouds[which] + 0.35 * rng.normal(size=(500, 6)), which % 11
-    machine = SparseMultiClassSVC(C=1e4, gamma=0.2, max_basis=60, rel_tol=0, random_state=0)
-    assert machine.fit(X, y).duality_gap_ <= 1e-6
+    machine = SparseMultiClassSVC(C=1e5, gamma=0.05, max_basis=20, rel_tol=0, random_state=0)
+    assert machine.fit(X[:200] / 16, y[:200]).duality_gap_ <= 1e-6

@@ -328,12 +328,10 @@ class Newton:
         Most Newton steps for one basis.
     rows : sequence of Row, default=`ROWS`
         How to choose the solver of the Newton equation.
-    quick : int, default=2
-        How many first steps may end a stage.
     """
 
-    def __init__(self, max_iter: int, rows: Sequence[Row] = ROWS, quick: int = QUICK) -> None:
-        self.max_iter, self.rows, self.quick = max_iter, rows, quick
+    def __init__(self, max_iter: int, rows: Sequence[Row] = ROWS) -> None:
+        self.max_iter, self.rows = max_iter, rows
         self.name = rows[0].name
         self.blocks = InverseBlocks()
         self._basis: Basis | None = None
@@ -364,7 +362,7 @@ class Newton:
             before, V = basis.here.objective, self.direction(basis, g, min(accuracy, FINAL))
             basis.move(V)
             predicted, after = -0.5 * float(np.vdot(g, V)), basis.here.objective
-            slight = iteration < self.quick and predicted <= SLIGHT * after
+            slight = iteration < QUICK and predicted <= SLIGHT * after
             if not proven and slight and before - after >= KEPT * predicted:
                 return True
         return False
