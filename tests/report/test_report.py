@@ -13,17 +13,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.metrics import f1_score
+from sklearn.base import BaseEstimator
+from sklearn.metrics import accuracy_score, f1_score, hamming_loss
 
 from maxmargin import MultiLabelSVC
 from maxmargin.cli import main
 from maxmargin.cli.commands import fit_command, report_command
 from maxmargin.metrics import label_log_loss
-from maxmargin.report import Subject, verdict
-from maxmargin.report.errors import mistakes
-from maxmargin.report.labels import label_sections
-from maxmargin.report.probabilities import probabilities
-from maxmargin.report.verdict import constant_measure, judgement
+from maxmargin.report import Subject, sections, verdict
+from maxmargin.report.verdict import constant_measure, judgement, leads
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -40,7 +38,7 @@ def pages(tmp_path_factory):
         ("flags", "submodular", ["--scale", "standard", "--max-iter", "20"]),
         ("iris", "sparse-multiclass", ["--random-state", "0"]),
         ("iris", "multiclass", ["--kernel", "rbf", "--random-state", "0"]),
-        ("mail-stream", "ranking", []),
+        ("iris", "ranking", []),
         (str(letters(folder)), "chain", []),
     ):
         path = folder / f"{model}.html"
@@ -100,7 +98,7 @@ def read(path):
 
 def test_the_page_is_complete_and_needs_nothing_from_elsewhere(pages):
     reader = read(pages["multilabel"])
-    # Distance from the optimum, threshold curves, four heat maps of correlations.
+    # F1 of labels, distance from the optimum, four heat maps of correlations.
     assert len(reader.images) == 1 + 1 + 4
     assert all(image["alt"] and image["src"].startswith("data:image/svg+xml") for image in reader.images)
     assert "training labels, prior, test labels, predicted" in pages["multilabel"].read_text()
@@ -110,36 +108,28 @@ def test_the_page_is_complete_and_needs_nothing_from_elsewhere(pages):
         assert not read(path).outside
 
 
-@pytest.mark.parametrize(
-    ("model", "between"),
-    [
-        (
-            "multilabel",
-            [
-                "Labels", "First labels", "Thresholds", "Label correlations", "Training",
-                "Most weighted features",
-            ],
-        ),
-        (
-            "submodular",
-            [
-                "Labels", "First labels", "Label correlations", "Training", "Most weighted features",
-                "Attractive pairs",
-            ],
-        ),
-        ("sparse-multiclass", ["Labels", "Confusions", "Basis vectors"]),
-        ("multiclass", ["Labels", "Confusions", "Training", "Support vectors"]),
-        ("ranking", ["Labels", "Ranking", "Confusions", "Most weighted features"]),
-        ("chain", ["Labels", "Confusions", "Training", "Most weighted features", "Transitions"]),
-    ],
-)  # fmt: skip
-def test_every_family_has_its_sections(pages, model, between):
-    headings = read(pages[model]).headings
-    assert headings[0].startswith(f"{model} on ")
-    assert headings[1:] == [*between, "Errors", "Versions"]
+SECTIONS = {
+    "multilabel": "First labels,Label correlations,Training,Most weighted features",
+    "submodular": "First labels,Label correlations,Training,Most weighted features,Attractive pairs",
+    "sparse-multiclass": "Confusions,Basis vectors",
+    "multiclass": "Confusions,Training,Support vectors",
+    "ranking": "Ranking,Confusions,Most weighted features",
+    "chain": "Confusions,Training,Most weighted features,Transitions",
+}
 
 
-def test_errors_show_what_spoke_for_them(tmp_path, monkeypatch):
+@pytest.mark.parametrize("model", SECTIONS)
+def test_every_family_has_its_sections(pages, model):
+    between = SECTIONS[model].split(",")
+    assert read(pages[model]).headings == ["Summary", "Labels", *between, "Errors", "Versions"]
+
+
+def html_of(subject, *titles):
+    """The HTML of some sections of a report."""
+    return "".join(section.html for section in sections(subject) if section.title in titles)
+
+
+def test_errors_show_their_features(tmp_path, monkeypatch):
     """One sample lies on the wrong side, because of its second feature."""
     monkeypatch.chdir(tmp_path)
     rows = "1,0,x\n0,1,y\n" * 6
@@ -148,17 +138,9 @@ def test_errors_show_what_spoke_for_them(tmp_path, monkeypatch):
     assert main(["fit", "train.csv", "-m", "multiclass", "--target", "kind", "-o", "m.mm"]) == 0
     assert main(["report", "m.mm", "test.csv"]) == 0
     text = (tmp_path / "report.html").read_text()
-    assert "1 of 13 answers differ" in text
+    assert "1 of 13 predictions are wrong" in text
     errors = text[text.index(">Errors<") :]
     assert ">two +" in errors and ">one +" not in errors
-
-
-def test_threshold_curves_treat_equal_scores_as_one():
-    from maxmargin.report.pictures import f1_curve
-
-    at, f1 = f1_curve(np.array([1, 0, 1, 0]), np.array([2.0, 1.0, 1.0, 0.0]))
-    np.testing.assert_array_equal(at, [2, 1, 0])
-    np.testing.assert_allclose(f1, [2 / 3, 4 / 5, 2 / 3])
 
 
 def test_words_from_the_data_are_escaped(tmp_path, monkeypatch):
@@ -181,22 +163,24 @@ def test_a_report_without_matplotlib_says_what_to_install(tmp_path, monkeypatch,
     assert "pip install matplotlib" in capsys.readouterr().err
 
 
+class Plain(BaseEstimator):
+    """A model without attributes."""
+
+
 def subject_of(truth, predicted, **more):
-    """A subject with a model that says nothing of itself."""
     truth, predicted = np.array(truth), np.array(predicted)
     names = tuple(f"l{k}" for k in range(truth.shape[1]))
     given = {"measures": {"micro F1": 0.5}, "seconds": 0.0, "label_names": names} | more
-    return Subject("m", "d", object(), np.zeros((len(truth), 2)), truth, predicted, **given)
+    return Subject("m", "d", Plain(), np.zeros((len(truth), 2)), truth, predicted, **given)
 
 
 def test_sparse_weights_are_shown():
     X, Y = np.eye(4)[:, :3], np.array([[1, 0], [0, 1], [1, 1], [0, 0]])
     model = MultiLabelSVC(memory_limit=0, cull=0).fit(X, Y)
-    about = Subject("m", "d", model, X, Y, 1 - Y, {}, 0.0, label_names=("a", "b"))
+    about = Subject("m", "d", model, X, Y, 1 - Y, {"micro F1": 0.0}, 0.0, label_names=("a", "b"))
     np.testing.assert_array_equal(about.weights.toarray(), model.coef_.toarray())
-    assert "4 of 4 answers differ" in mistakes(about) and "features that spoke for the error" in mistakes(
-        about
-    )
+    errors = html_of(about, "Errors")
+    assert "4 of 4 predictions are wrong" in errors and "features with the largest parts" in errors
 
 
 def test_the_verdict_names_labels_that_need_help():
@@ -211,14 +195,53 @@ def test_the_verdict_names_labels_that_need_help():
     sentence, advice = judgement(about)
     # Always giving all three labels: seven hits among twelve answers.
     assert sentence == (
-        "micro F1 0.5 on 4 samples, against 0.75 of other and 0.7368 of the best constant answer, chosen on "
-        "these samples themselves."
+        "micro F1 0.500 ± 0.164 on 4 samples, against 0.75 of other and 0.7368 of the best constant "
+        "prediction, chosen on these samples themselves."
     )
-    told = " ".join(advice)
-    assert "other is better in micro F1 (0.5 against 0.75)" in told
-    assert "1 of 3 labels is never predicted: l1." in told
-    assert "take macro F1 from 0.4667 to 0.9524, and predict l1 above -2;" in told
-    assert "1 of 3 labels is predicted worse (in F1) than by always saying yes: l2 (0.4 < 0.8571)." in told
+    words = " ".join(advice)
+    assert "other is better in micro F1 (0.5 against 0.75)" in words
+    assert "1 of 3 labels is never predicted: l1." in words
+    assert "change macro F1 from 0.4667 to 0.9524, and predict l1 above -2;" in words
+    assert "1 of 3 labels is predicted worse (in F1) than by a constant yes: l2 (0.4 < 0.8571)." in words
+
+
+def test_measures_and_their_errors_are_those_of_scikit_learn_on_resamples():
+    """The influences add up: errors are the deviations over bootstrap samples."""
+    rng = np.random.default_rng(0)
+    truth, predicted = (rng.random((2, 300, 4)) < [0.5, 0.3, 0.2, 0.4]).astype(int)
+    classes, guessed = rng.integers(0, 3, (2, 300))
+    measures = {
+        "micro F1": lambda t, p: f1_score(t, p, average="micro"),
+        "macro F1": lambda t, p: f1_score(t, p, average="macro"),
+        "example F1": lambda t, p: f1_score(t, p, average="samples", zero_division=1),
+        "Hamming loss": hamming_loss,
+        "exact match": accuracy_score,
+        "accuracy": accuracy_score,
+    }
+    rows = rng.integers(0, 300, (200, 300))
+    for t, p in ((truth, predicted), (classes, guessed)):
+        about = Subject("m", "d", Plain(), np.zeros((300, 1)), t, p, {}, 0.0)
+        assert len(about.estimates) >= 3
+        for name, found in about.estimates.items():
+            measure = measures.get(name, accuracy_score)
+            assert found.value == pytest.approx(measure(t, p))
+            if name in ("micro F1", "macro F1", "accuracy"):
+                spread = np.std([measure(t[some], p[some]) for some in rows])
+                assert found.error() == pytest.approx(spread, rel=0.2)
+
+
+def test_a_difference_within_the_noise_is_no_lead():
+    truth = np.tile([[1, 0], [0, 1]], (50, 1))
+    near, far = truth.copy(), truth.copy()
+    near[0], far[:40] = 1 - near[0], 1 - far[:40]
+    given = {"baseline": "other", "measures": {"micro F1": 1.0}}
+    for theirs, lead in ((near, 0), (far, 1)):
+        about = subject_of(truth, truth, baseline_predicted=theirs, **given)
+        value = f1_score(truth, theirs, average="micro")
+        about = replace(about, baseline_measures={"micro F1": value})
+        assert leads(about, "micro F1") == lead
+        assert ('class="best"' in html_of(about, "Summary")) is bool(lead)
+        assert ("within 2 standard errors" in " ".join(judgement(about)[1])) is not bool(lead)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -238,7 +261,7 @@ def test_the_constant_answer_is_chosen_on_the_training_labels_where_they_are_kno
     about = subject_of(truth, truth, training_labels=training)
     # Always l0 and l1: one hit, seven labels said or true.
     assert constant_measure(truth, training, "micro F1") == pytest.approx(2 / 7)
-    assert "0.2857 of the best constant answer, chosen on the training labels." in judgement(about)[0]
+    assert "0.2857 of the best constant prediction, chosen on the training labels." in judgement(about)[0]
     assert constant_measure(truth, training, "top label right") == 0.0
     assert constant_measure(truth, truth, "top label right") == 1.0
 
@@ -246,11 +269,12 @@ def test_the_constant_answer_is_chosen_on_the_training_labels_where_they_are_kno
 def test_probabilities_stand_beside_the_shares_of_the_training_labels():
     truth, training = np.array([[1, 0], [1, 1]]), np.array([[1, 0], [0, 0], [1, 0], [1, 0]])
     about = subject_of(truth, truth, probabilities=truth * 0.8 + 0.1, training_labels=training)
-    told = np.tile([4 / 6, 1 / 6], (2, 1))
-    page = probabilities(about)
+    shares = np.tile([4 / 6, 1 / 6], (2, 1))
+    page = html_of(about, "Probabilities")
     assert "share of each label in the training samples" in page
-    assert f"<td>{label_log_loss(truth, told):.4g}</td>" in page
-    assert "share of each label in the test samples" in probabilities(replace(about, training_labels=None))
+    assert f"<td>{label_log_loss(truth, shares):.4g}</td>" in page
+    page = html_of(replace(about, training_labels=None), "Probabilities")
+    assert "share of each label in the test samples" in page
 
 
 def calibrated(**more):
@@ -266,25 +290,34 @@ def calibrated(**more):
 
 
 def test_a_calibrated_model_is_judged_by_what_it_predicts():
-    told = " ".join(judgement(calibrated())[1])
-    assert "take macro F1 from 0.5 to 1, and predict l1 above 0;" in told
-    assert "at scores above 0 the same model has micro F1 1 instead of 0.6667, macro F1 1 instead" in told
-    assert "against 0.9): because of the cut at a probability of 0.5, not of C." in told
-    assert "choose C" not in told
-    page = "".join(section.html for section in label_sections(calibrated()))
-    assert "F1 at p &gt; 0.5" in page and "F1 at 0" not in page
-    assert '<td class="w">l1</td><td>0.000</td><td>1.000</td>' in page
+    words = " ".join(judgement(calibrated())[1])
+    assert "change macro F1 from 0.5 to 1, and predict l1 above 0;" in words
+    assert "With scores above 0 it has micro F1 1 instead of 0.6667, macro F1 1 instead" in words
+    assert "against 0.9). The reason is the threshold of 0.5 on probabilities, not C." in words
+    assert "choose C" not in words
+    page = html_of(calibrated(), "Labels")
+    assert "F1 is for probabilities above 0.5" in page
+    figures = re.search(r'<td class="w"[^>]*>l1</td>(.*?)</tr>', page)[1]
+    assert re.findall(r">([-.0-9]+)<", figures) == [
+        "0.000",
+        "0.000",
+        "0.000",
+        "2",
+        "0",
+        "0.667",
+        "1.000",
+        "0.000",
+    ]
 
 
 def test_the_cut_is_blamed_only_where_scores_above_zero_do_better():
     """The other model is better than both, or the model predicts at 0 itself."""
     ours = calibrated(scores=np.full((4, 2), -1.0))
-    told = " ".join(judgement(ours)[1])
-    assert "against 0.9): choose C" in told and "0.5, not of C" not in told and "same model" not in told
+    words = " ".join(judgement(ours)[1])
+    assert "against 0.9): choose C" in words and "not C" not in words and "scores above 0" not in words
     plain = replace(ours, probabilities=None, scores=np.where(ours.predicted, 1.0, -1.0))
     assert "other is better" in " ".join(judgement(plain)[1])
-    page = "".join(section.html for section in label_sections(plain))
-    assert "F1 at 0" in page and "F1 at p" not in page
+    assert "F1 is for scores above 0" in html_of(plain, "Labels")
 
 
 def test_errors_of_a_calibrated_model_are_ordered_by_its_probabilities():
@@ -292,7 +325,7 @@ def test_errors_of_a_calibrated_model_are_ordered_by_its_probabilities():
     truth, chances = np.array([[1], [1]]), np.array([[0.4], [0.1]])
     about = subject_of(truth, chances > 0.5, scores=np.array([[3.0], [1.0]]), probabilities=chances)
     about = replace(about, X=np.ones((2, 2)))
-    assert re.findall(r"<tr><td>(\d)</td>", mistakes(about)) == ["1", "0"]
+    assert re.findall(r"<tr><td>(\d)</td>", html_of(about, "Errors")) == ["1", "0"]
 
 
 def test_the_report_of_a_calibrated_model_agrees_with_itself(tmp_path, monkeypatch):
@@ -301,15 +334,12 @@ def test_the_report_of_a_calibrated_model_agrees_with_itself(tmp_path, monkeypat
     assert main([*fit, "-o", "m.mm"]) == 0
     assert main(["report", "m.mm", "flags", "--train", "flags"]) == 0
     text = (tmp_path / "report.html").read_text()
-    macro = re.search(r">macro F1</td><td[^>]*>(?:<b[^>]*>)?([\d.]+)", text)[1]
-    assert f"take macro F1 from {macro} to " in text
-
-    def first_figures(heading):
-        part = text[text.index(f">{heading}<") :]
-        rows = re.findall(r'<tr><td class="w">([^<]+)</td><td[^>]*>([\d.]+)</td>', part)
-        return dict(rows[:7])
-
-    assert len(first_figures("Labels")) == 7 and first_figures("Thresholds") == first_figures("Labels")
+    value = re.search(r">macro F1</td><td[^>]*>(?:<b[^>]*>)?([\d.]+)", text)[1]
+    advised = float(re.search(r"change macro F1 from ([\d.]+) to ", text)[1])
+    assert value == f"{advised:.3f}"
+    part = text[text.index(">Labels<") :]
+    own = re.findall(r'<tr><td class="w">[^<]+</td><td[^>]*>([\d.]+)</td>', part)[:7]
+    assert float(value) == pytest.approx(np.mean([float(each) for each in own]), abs=1e-3)
 
 
 def test_the_verdict_has_nothing_to_say_against_a_perfect_model():
@@ -321,20 +351,16 @@ def test_the_verdict_has_nothing_to_say_against_a_perfect_model():
 def test_thresholds_come_from_the_training_data_alone(pages, tmp_path):
     """A report on other test rows has the same thresholds."""
 
-    def thresholds(text):
-        part = text[text.index(">Thresholds<") :]
-        part = part[: part.index("</details>")]
-        return dict(re.findall(r"<tr><td class=\"w\">([^<]*)</td>.*?<td>([^<]*)</td></tr>", part))
+    def thresholds(path):
+        part = path.read_text().split(">Labels<")[1].split("</details>")[0]
+        return dict(re.findall(r"<tr><td class=\"w\">([^<]*)</td>.*?<td[^>]*>([^<]*)</td></tr>", part))
 
-    whole = pages["multilabel"].read_text()
     model, few = str(pages["multilabel"].parent / "flags.mm"), tmp_path / "few.csv"
     assert main(["datasets", "convert", "flags", str(few), "--split", "train"]) == 0
-    assert (
-        main(["report", model, str(few), "--labels", "7", "--train", "flags", "-o", str(tmp_path / "r.html")])
-        == 0
-    )
-    found = thresholds(whole)
-    assert len(found) == 7 and thresholds((tmp_path / "r.html").read_text()) == found
+    path = tmp_path / "r.html"
+    assert main(["report", model, str(few), "--labels", "7", "--train", "flags", "-o", str(path)]) == 0
+    found = thresholds(pages["multilabel"])
+    assert len(found) == 7 and thresholds(path) == found
 
 
 def test_few_epochs_are_told_in_figures(tmp_path, monkeypatch):
@@ -422,4 +448,4 @@ def test_advice_names_options_that_exist():
     options |= {f"--{name.replace('_', '-')}" for name in MultiLabelSVC().get_params()}
     named = set(re.findall(r"--[A-Za-z][a-z-]*", source))
     assert named and named <= options
-    assert "compare" not in source and "in Python, maxmargin.baselines.ThresholdTuner" in source
+    assert "maxmargin compare" not in source and "use maxmargin.baselines.ThresholdTuner" in source

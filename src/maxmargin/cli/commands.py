@@ -450,10 +450,12 @@ def baseline(stored: Stored, known: Samples, data: Samples) -> dict[str, Any]:
     start = time.perf_counter()
     model.fit(known.X, known.y)
     seconds = time.perf_counter() - start
+    predicted = predicted_by(model, data)
     return {
         "baseline": f"scikit-learn {family.baseline_name}",
         "baseline_seconds": seconds,
-        "baseline_measures": evaluate(model, family, data),
+        "baseline_measures": evaluate(model, family, data, predicted),
+        "baseline_predicted": predicted,
         "baseline_scores": model.decision_function(data.X) if family.task == "multilabel" else None,
     }
 

@@ -1,4 +1,4 @@
-"""One self-contained HTML page about fitted models; needs matplotlib for its pictures."""
+"""One self-contained HTML page about a fitted model; its pictures need matplotlib."""
 
 from maxmargin.report.page import Section, page, table, text
 from maxmargin.report.sections import sections, versions

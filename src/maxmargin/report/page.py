@@ -1,4 +1,4 @@
-"""HTML: escaping, tables, pictures, and the page around them. Nothing is loaded from elsewhere."""
+"""HTML: escaping, tables, pictures, and the page around them. The page loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -54,23 +54,37 @@ b.best { font-weight: 650; color: var(--good); }
 .missed { text-decoration: line-through; text-decoration-thickness: 1px; }
 .chip { display: inline-block; background: var(--tint); border-radius: 0.3rem; padding: 0 0.4rem; }
 .chip { margin: 0.05rem 0.2rem 0.05rem 0; max-width: 100%; }
-.bar { display: inline-block; height: 0.7rem; background: var(--bar); border-radius: 2px; }
-.bars { display: inline-block; width: 6rem; vertical-align: -0.05rem; }
 details { margin: 0 0 0.8rem; }
-details.part { border-top: 1px solid var(--line); margin: 0; padding: 0.4rem 0; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); gap: 0.8rem; }
+.figures div { border: 1px solid var(--line); border-radius: 0.4rem; padding: 0.5rem 0.8rem; }
+.figures { margin: 1rem 0; }
+.figures b { display: block; font-size: 1.5rem; font-weight: 600; line-height: 1.3; }
+.figures b small { font-size: 0.95rem; font-weight: 400; color: var(--soft); }
+.figures span, .figures div > small { display: block; color: var(--soft); font-size: 0.85rem; }
+.side { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(26rem, 100%), 1fr)); }
+.side { gap: 0.5rem 2.5rem; align-items: start; }
+.side > * { min-width: 0; max-width: 100%; }
+.natural { display: flex; flex-wrap: wrap; }
+.natural > * { flex: 1 1 20rem; }
+.natural > :first-child { flex: 0 1 auto; }
+details.part { border-top: 1px solid var(--line); margin: 0; padding: 0.4rem 0; min-width: 0; }
+.parts { display: grid; gap: 0 2.5rem; }
+@media (min-width: 60rem) {
+  .parts { grid-template-columns: 1fr 1fr; grid-auto-flow: dense; align-items: start; }
+  .parts > .wide { grid-column: 1 / -1; }
+}
 details.part > summary h3 { display: inline; color: var(--ink); }
 code { font-family: ui-monospace, monospace; font-size: 0.88em; overflow-wrap: anywhere; }
 summary { color: var(--soft); cursor: pointer; }
 figure { margin: 0.8rem 0; }
 figure img { max-width: 100%; height: auto; display: block; }
-.side { display: flex; flex-wrap: wrap; gap: 0.5rem; align-items: flex-start; }
+.images { display: flex; flex-wrap: wrap; gap: 0.5rem; align-items: flex-start; }
 @media (max-width: 40rem) {
   table { width: 100%; }
   th, td { padding-right: 0.5rem; }
   th, td.w, td:first-child { white-space: normal; overflow-wrap: break-word; }
   td.w { overflow-wrap: anywhere; }
   td.long { min-width: 0; }
-  .bars { display: none; }
   .cards thead { position: absolute; left: -99rem; }
   .cards tr { display: block; border-bottom: 1px solid var(--line); padding: 0.35rem 0; }
   .cards td { display: block; border: 0; padding: 0.05rem 0; text-align: left; }
@@ -78,7 +92,7 @@ figure img { max-width: 100%; height: auto; display: block; }
   .cards td:first-child { font-weight: 600; }
 }
 """.strip()
-# Sorts a table by a click on a column, and leaves the rows that have what is searched for.
+# Sort a table by a click on a column; filter its rows by the search field.
 _SCRIPT = """
 for (const box of document.querySelectorAll(".sorted")) {
   const body = box.querySelector("tbody"), heads = [...box.querySelectorAll("th")];
@@ -98,18 +112,19 @@ for (const box of document.querySelectorAll(".sorted")) {
   }));
 }
 """.strip()
-# Columns up to which a table fits on a phone.
-NARROW = 4
+# Tables with more columns than this become cards on a phone.
+MAX_COLUMNS = 4
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and finished HTML; `level` is 2 or 3. Those of level 3 can be folded, and may start so."""
+    """A heading and finished HTML. Sections of level 3 can be folded; those that are not wide pair up."""
 
     title: str
     html: str
     level: int = 2
     folded: bool = False
+    wide: bool = False
 
 
 class Html(str):
@@ -117,16 +132,16 @@ class Html(str):
 
 
 class Figure(Html):
-    """HTML that stands for a figure."""
+    """A number as HTML; tables align it right."""
 
 
 def shown(words: str) -> str:
-    """Words from anywhere as HTML."""
+    """Escape any text for HTML."""
     return escape(visible(words))
 
 
 def number(value: Any) -> str:
-    """A figure as tables show it, or words made visible."""
+    """Format a number for tables; other values become visible text."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -134,16 +149,21 @@ def number(value: Any) -> str:
     return visible(str(value))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], wrapped: Sequence[int] = ()) -> str:
-    """A table; on a phone, one of many columns shows every row as a card.
+def with_error(value: float, estimate: Any = None) -> str:
+    """Format a measure with its standard error, if known."""
+    return number(value) if estimate is None else f"{value:.3f} ± {estimate.error():.3f}"
 
-    Words stand left, figures right; columns named in `wrapped` may take several lines.
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], wrapped: Sequence[int] = ()) -> str:
+    """Return a table with text on the left and numbers on the right; columns in `wrapped` may break.
+
+    On a phone, the rows of a table with many columns become cards.
     """
     return f'<div class="scroll" tabindex="0">{_table(columns, rows, wrapped)}</div>'
 
 
 def sorted_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], what: str) -> str:
-    """A table of any length inside a box, to search by its first column and to sort by every column."""
+    """Return a scrolling table with sortable columns and a search field for the first column."""
     search = f'<input type="search" placeholder="search {shown(what)}" aria-label="search {shown(what)}">'
     inside = _table(columns, rows, (), button=True)
     return f'<div class="sorted">{search}<div class="scroll tall" tabindex="0">{inside}</div></div>'
@@ -153,28 +173,23 @@ def _table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], wrapped: Sequence[int], button: bool = False
 ) -> str:
     found = [list(row) for row in rows]
-    words = [
+    texts = [
         any(isinstance(row[k], str) and not isinstance(row[k], Figure) for row in found)
         for k in range(len(columns))
     ]
-    kinds = ["long w" if k in wrapped else "w" if words[k] else "" for k in range(len(columns))]
+    kinds = ["long w" if k in wrapped else "w" if texts[k] else "" for k in range(len(columns))]
     names = [shown(column) for column in columns]
     head = "".join(
         f'<th scope="col"{_class("w" if kind else "")}>{f"<button>{name}</button>" if button else name}</th>'
         for name, kind in zip(names, kinds, strict=True)
     )
-    # The name of a column stands before each of its figures where a row is a card.
-    told = [f' data-column="{name}"' if k and name else "" for k, name in enumerate(names)]
-    cards = len(columns) > NARROW or bool(wrapped)
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td{_class(kind)}{name if cards else ''}>{cell(value)}</td>"
-            for value, kind, name in zip(row, kinds, told, strict=True)
-        )
-        + "</tr>"
-        for row in found
-    )
+    # In a card, the name of the column is written before each value.
+    cards = len(columns) > MAX_COLUMNS or bool(wrapped)
+    prefixes = [f' data-column="{name}"' if k and name and cards else "" for k, name in enumerate(names)]
+    body = ""
+    for row in found:
+        cells = zip(row, kinds, prefixes, strict=True)
+        body += "<tr>" + "".join(f"<td{_class(k)}{prefix}>{cell(v)}</td>" for v, k, prefix in cells) + "</tr>"
     inside = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
     return f"<table{_class('cards' if cards else '')}>{inside}</table>"
 
@@ -184,80 +199,91 @@ def _class(name: str) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as HTML."""
+    """Return a value as HTML."""
     return value if isinstance(value, Html) else escape(number(value))
 
 
 def share(value: float) -> Figure:
-    """A figure between 0 and 1."""
+    """Return a number between 0 and 1."""
     return Figure(f"{value:.3f}")
 
 
-def bar(value: float) -> Html:
-    """A figure between 0 and 1 as a bar."""
-    width = 6 * min(max(value, 0.0), 1.0)
-    return Html(f'<span class="bars"><span class="bar" style="width:{width:.2f}rem"></span></span>')
-
-
 def chips(words: Iterable[tuple[str, str]]) -> Html:
-    """Short words side by side, each with a class of the style."""
+    """Return short texts side by side, each with a class of the style."""
     return Html("".join(f'<span class="chip {kind}">{shown(word)}</span>' for word, kind in words))
 
 
 def signed(name: str, value: float) -> tuple[str, str]:
-    """A name and its weight, with the class of the style for its sign."""
-    return (
-        f"{name} {'+' if value >= 0 else '−'}{number(abs(float(value)))}",
-        "plus" if value >= 0 else "minus",
-    )
+    """Return a name with its weight, and the class of the style for its sign."""
+    sign, kind = ("+", "plus") if value >= 0 else ("−", "minus")
+    return f"{name} {sign}{number(abs(float(value)))}", kind
 
 
 def verdict(words: str, advice: Sequence[str]) -> str:
-    """The sentence that matters most, and what follows from it."""
+    """Return the most important sentence, and a list of advice."""
     listed = "".join(f"<li>{shown(each)}</li>" for each in advice)
     return f'<div class="verdict"><p>{shown(words)}</p>{f"<ul>{listed}</ul>" if listed else ""}</div>'
 
 
+def figures(found: Iterable[tuple[str, str, str]]) -> str:
+    """Return cards, each with a title, a large number and a note."""
+    cards = ""
+    for title, value, note in found:
+        value, _, error = shown(value).partition(" ± ")
+        more = f"<small> ± {error}</small>" if error else ""
+        cards += f"<div><span>{shown(title)}</span><b>{value}{more}</b><small>{shown(note)}</small></div>"
+    return f'<div class="figures">{cards}</div>'
+
+
+def side(*parts: str, natural: bool = False) -> str:
+    """Return parts side by side if the page is wide enough; `natural` keeps the width of the first."""
+    name = "side natural" if natural else "side"
+    return f'<div class="{name}">{"".join(f"<div>{part}</div>" for part in parts if part)}</div>'
+
+
 def folded(title: str, html: str) -> str:
-    """Something to open when it is wanted."""
+    """Return HTML that opens on a click."""
     return f"<details><summary>{shown(title)}</summary>{html}</details>"
 
 
 def text(words: str) -> str:
-    """A paragraph."""
+    """Return a paragraph."""
     return f"<p>{shown(words)}</p>"
 
 
 def picture(svgs: Sequence[bytes], description: str) -> str:
-    """SVG pictures, side by side where there is room, with their caption, inside the page."""
+    """Return SVG pictures with a common caption, embedded in the page."""
     caption = shown(description)
     images = "".join(
         f'<img src="data:image/svg+xml;base64,{base64.b64encode(svg).decode("ascii")}" alt="{caption}">'
         for svg in svgs
     )
-    return f'<figure><div class="side">{images}</div><figcaption>{caption}</figcaption></figure>'
+    return f'<figure><div class="images">{images}</div><figcaption>{caption}</figcaption></figure>'
 
 
 def page(title: str, lead: str, sections: Sequence[Section]) -> str:
-    """The whole page."""
-    parts = []
-    links = []
+    """Return the whole page; consecutive sections of level 3 share a grid."""
+    body, links, inside = "", [], False
     for k, section in enumerate(sections):
         name = shown(section.title)
+        if inside != (section.level > 2):
+            body += "</div>" if inside else '<div class="parts">'
+            inside = not inside
         if section.level == 2:
             links.append(f'<a href="#s{k}">{name}</a>')
-            parts.append(f'<h2 id="s{k}">{name}</h2>{section.html}')
+            body += f'<h2 id="s{k}">{name}</h2>{section.html}'
         else:
-            start = "" if section.folded else " open"
-            parts.append(
-                f'<details class="part" id="s{k}"{start}><summary><h3>{name}</h3></summary>'
+            wide, start = " wide" if section.wide else "", "" if section.folded else " open"
+            body += (
+                f'<details class="part{wide}" id="s{k}"{start}><summary><h3>{name}</h3></summary>'
                 f"{section.html}</details>"
             )
+    nav = f"<nav>{''.join(links)}</nav>" if len(links) > 2 else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<link rel="icon" href="data:,">'
         f"<title>{shown(title)}</title><style>{_STYLE}</style></head><body><main>"
-        f'<h1>{shown(title)}</h1><p class="lead">{shown(lead)}</p><nav>{"".join(links)}</nav>'
-        f"{''.join(parts)}</main><script>{_SCRIPT}</script></body></html>\n"
+        f'<h1>{shown(title)}</h1><p class="lead">{shown(lead)}</p>{nav}'
+        f"{body}{'</div>' if inside else ''}</main><script>{_SCRIPT}</script></body></html>\n"
     )

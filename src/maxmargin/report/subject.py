@@ -1,10 +1,11 @@
-"""What a report is about: a fitted model and the labelled data it was judged on."""
+"""The subject of a report: a fitted model and labelled test samples, with measures and their errors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,15 +13,15 @@ import scipy.sparse as sp
 
 @dataclass(frozen=True)
 class Promise:
-    """The share of true labels found (recall) or of given labels that are true (precision) that was promised.
+    """The guarantee of a `LabelSets`.
 
     Attributes
     ----------
     kind : {"recall", "precision"}
     share, found : float
-        What was promised, and how it came out on the test samples.
+        The guaranteed share, and the share on the test samples.
     n_calibration : int
-        Samples that the thresholds come from.
+        Number of samples that the thresholds are computed from.
     """
 
     kind: str
@@ -31,47 +32,43 @@ class Promise:
 
 @dataclass(frozen=True)
 class Subject:
-    """A fitted model, the labelled data it was judged on, and what stands beside it.
+    """A fitted model, the labelled test samples, and a baseline.
 
     Attributes
     ----------
     name, data : str
-        What the model and the data are called.
+        Names of the model and of the data.
     model : estimator
-        The fitted estimator, without the scaling before it.
+        The fitted estimator, without the preprocessing before it.
     X : matrix
-        Features of the test samples as the estimator sees them, behind the scaling.
+        Features of the test samples, after the preprocessing.
     truth, predicted : arrays
         Labels of the test samples: an indicator, or one class per sample (or position).
     measures, seconds : mapping, float
-        Results of the model and the time its fit took.
+        Results of the model, and the time of its fit.
     better : mapping of str to bool
-        For each measure, whether more is better.
+        For each measure, whether a larger value is better.
     predict_seconds : float or None
-        The time its predictions took.
-    scores : array or None
-        Score of every label, where the model gives one.
-    probabilities : array or None
-        Probability of every label, where the model gives one.
+        The time of its predictions.
+    scores, probabilities : array or None
+        Score and probability of every label, if the model has them.
     promise : Promise or None
-        What the sets of labels were promised to hold.
+        The guarantee of its sets of labels.
     lengths : array of int or None
-        Positions of each sequence.
-    baseline, baseline_measures, baseline_seconds, baseline_scores : str, mapping, float, array or None
-        The same of a scikit-learn estimator, where one was fitted.
+        Number of positions of each sequence.
+    baseline, baseline_measures, baseline_seconds : str, mapping, float or None
+        A model to compare with: its name, results and time to fit.
+    baseline_predicted, baseline_scores : array or None
+        Its predictions and scores.
     label_names, feature_names : sequences of str
-    training_labels : labels or None
+    training_labels : array or None
         Labels of the training samples.
-    training : str
-        What the model was trained on, in words.
-    caution : str
-        What has to be known before the figures are read, such as that the model was trained on these samples.
-    preprocessing : str
-        What is done to the features before, in words.
+    training, caution, preprocessing : str
+        Sentences on the training data, on what limits the results, and on the preprocessing.
     thresholds : array or None
-        For each label the score above which it is worth predicting, chosen on training data.
+        A threshold for each label, tuned on the training data.
     texts : sequence of str or None
-        What each test sample is: its text or its file.
+        The text or file of each test sample.
     """
 
     name: str
@@ -91,6 +88,7 @@ class Subject:
     baseline: str = ""
     baseline_measures: Mapping[str, float] = field(default_factory=dict)
     baseline_seconds: float | None = None
+    baseline_predicted: Any = None
     baseline_scores: Any = None
     label_names: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
@@ -103,53 +101,63 @@ class Subject:
 
     @property
     def size(self) -> str:
-        """How many samples it was judged on, in words."""
+        """Number of test samples, in words."""
         return f"{self.X.shape[0]} samples" if self.lengths is None else f"{len(self.lengths)} sequences"
 
     @property
     def names(self) -> list[str]:
         """Names of the columns of an indicator, or of the classes."""
-        found = list(self.label_names)
-        return found if found else [str(name) for name in self.model.classes_]
+        return list(self.label_names) or [str(name) for name in self.model.classes_]
 
     @property
     def features(self) -> list[str]:
         """Names of the features, or their numbers."""
-        found = list(self.feature_names)
-        return found if found else [f"x{j}" for j in range(self.X.shape[1])]
+        return list(self.feature_names) or [f"x{j}" for j in range(self.X.shape[1])]
 
     @property
     def weights(self) -> Any:
-        """One row of weights per name, dense or CSR; None where the model is not linear in its features."""
+        """One row of weights per label, dense or CSR; None if the model is not linear in its features."""
         coef = getattr(self.model, "coef_", None)
         if coef is None or np.ndim(coef) != 2 or hasattr(self.model, "basis_vectors_"):
             return None
-        coef = coef.tocsr() if sp.issparse(coef) else np.asarray(coef)
-        if coef.shape[0] == 1 and len(self.names) == 2:
-            coef = sp.vstack([-coef, coef], format="csr") if sp.issparse(coef) else np.vstack([-coef, coef])
+        coef = two_rows(coef.tocsr() if sp.issparse(coef) else np.asarray(coef), self.names)
         return coef if coef.shape == (len(self.names), self.X.shape[1]) else None
 
-    def terms(self, i: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """Terms of the scores of one test sample, their weights for every name, and what they are called."""
+    @cached_property
+    def estimates(self) -> dict[str, Estimate]:
+        """Measures of the predictions, with errors."""
+        return estimates(self, self.predicted)
+
+    @cached_property
+    def baseline_estimates(self) -> dict[str, Estimate]:
+        """Measures of the predictions of the baseline, with errors."""
+        return estimates(self, self.baseline_predicted)
+
+    def terms(self, i: int) -> tuple[np.ndarray, Any, list[str]]:
+        """Terms of the scores of one test sample, their weights for every label, and their names."""
         terms = self.model._terms(self.X[[i]])
         values = terms.values.toarray() if sp.issparse(terms.values) else np.asarray(terms.values)
-        weights = terms.weights
-        if weights.shape[0] == 1 and len(self.names) == 2:
-            weights = np.vstack([-weights, weights])
-        return values[0], weights, list(terms.names)
+        return values[0], two_rows(terms.weights, self.names), list(terms.names)
 
-    def row(self, i: int) -> np.ndarray:
-        """One test sample, dense."""
-        return row_of(self.X, i)
+
+def two_rows(weights: Any, names: Sequence[str]) -> Any:
+    """Return one row of weights per label, also for two classes with a single row."""
+    if weights.shape[0] != 1 or len(names) != 2:
+        return weights
+    return (
+        sp.vstack([-weights, weights], format="csr")
+        if sp.issparse(weights)
+        else np.vstack([-weights, weights])
+    )
 
 
 def row_of(matrix: Any, k: int) -> np.ndarray:
-    """One row of a dense or sparse matrix, dense."""
+    """Return one row of a dense or sparse matrix as a vector."""
     return matrix[[k]].toarray()[0] if sp.issparse(matrix) else np.asarray(matrix[k])
 
 
 def indicator(labels: Any) -> np.ndarray | None:
-    """A dense 0/1 matrix, None for one class per sample."""
+    """Return labels as a dense 0/1 matrix, None for one class per sample."""
     if labels is None or np.ndim(labels) != 2:
         return None
     dense = labels.toarray() if sp.issparse(labels) else np.asarray(labels)
@@ -157,7 +165,7 @@ def indicator(labels: Any) -> np.ndarray | None:
 
 
 def correlation(Y: np.ndarray) -> np.ndarray:
-    """Correlations of the columns; NaN for a column that never changes."""
+    """Return the correlations of the columns; NaN for a constant column."""
     centred = Y - Y.mean(axis=0)
     scale = np.sqrt((centred**2).sum(axis=0))
     scale[scale == 0] = np.nan
@@ -165,18 +173,69 @@ def correlation(Y: np.ndarray) -> np.ndarray:
 
 
 def f1_of(truth: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """F1 of every column; 0 where nothing is true and nothing predicted."""
+    """Return the F1 of every column; 0 if nothing is true and nothing predicted."""
     hits = (truth * predicted).sum(axis=0)
     return 2 * hits / np.maximum(truth.sum(axis=0) + predicted.sum(axis=0), 1)
 
 
-def micro_f1(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """F1 over all entries; 0 where nothing is true and nothing predicted."""
-    return float(2 * (truth * predicted).sum() / max(truth.sum() + predicted.sum(), 1))
+class Estimate(NamedTuple):
+    """A measure on the test samples, and the influence of each sample on it."""
+
+    value: Any
+    influence: np.ndarray
+
+    def error(self, other: Estimate | None = None) -> float:
+        """Return the standard error of the measure, or of its difference to the `other` model."""
+        influence = self.influence if other is None else self.influence - other.influence
+        return float(influence.std() / np.sqrt(len(influence)))
 
 
-def own_cut(subject: Subject) -> str:
-    """What a label needs to be in an answer: "score" (above 0), "probability" (above 0.5), "" for neither."""
+def _ratio(part: np.ndarray, whole: np.ndarray) -> Estimate:
+    """Estimate sum(part) / sum(whole) over samples; by the delta method, its error is that of a mean."""
+    total = np.maximum(whole.sum(axis=0), 1e-300)
+    value = part.sum(axis=0) / total
+    return Estimate(value, len(part) * (part - value * whole) / total)
+
+
+def estimates(subject: Subject, predicted: Any) -> dict[str, Estimate]:
+    """Return the measures of predictions that can be computed from labels alone; none if truth has NaN."""
+    truth = subject.truth
+    if predicted is None or (getattr(truth, "dtype", np.dtype(int)).kind == "f" and (truth != truth).any()):
+        return {}
+    on, chosen = indicator(truth), indicator(predicted)
+    if on is not None and chosen is not None:
+        hits, sizes, right = on * chosen, on + chosen, on == chosen
+        ones, per_label = np.ones(len(on)), _ratio(2 * hits, sizes)
+        empty = sizes.sum(axis=1) == 0
+        share = np.where(empty, 1.0, 2 * hits.sum(axis=1) / np.maximum(sizes.sum(axis=1), 1))
+        return {
+            "micro F1": _ratio(2 * hits.sum(axis=1), sizes.sum(axis=1)),
+            "macro F1": Estimate(per_label.value.mean(), per_label.influence.mean(axis=1)),
+            "example F1": _ratio(share, ones),
+            "Hamming loss": _ratio((~right).mean(axis=1), ones),
+            "exact match": _ratio(right.all(axis=1), ones),
+        }
+    right = np.asarray(truth) == np.asarray(predicted)
+    if subject.lengths is not None:
+        lengths = np.asarray(subject.lengths)
+        hits = np.add.reduceat(right.astype(int), np.cumsum(lengths) - lengths)
+        return {
+            "letter accuracy": _ratio(hits, lengths),
+            "word accuracy": _ratio(hits == lengths, np.ones(len(hits))),
+        }
+    classes = np.unique(np.concatenate([np.asarray(truth), np.asarray(predicted)]))
+    on, chosen = ((np.asarray(labels)[:, None] == classes).astype(int) for labels in (truth, predicted))
+    per_class = _ratio(2 * on * chosen, on + chosen)
+    accuracy = _ratio(right, np.ones(len(right)))
+    return {
+        "accuracy": accuracy,
+        "top label right": accuracy,
+        "macro F1": Estimate(per_class.value.mean(), per_class.influence.mean(axis=1)),
+    }
+
+
+def answers_by(subject: Subject) -> str:
+    """Return how labels are predicted: "score" above 0, "probability" above 0.5, or "" for neither."""
     predicted = indicator(subject.predicted)
     if predicted is None:
         return ""
@@ -186,9 +245,8 @@ def own_cut(subject: Subject) -> str:
     return "probability" if found is not None and np.array_equal(predicted, np.asarray(found) > 0.5) else ""
 
 
-@dataclass(frozen=True)
-class LabelResult:
-    """How one label is predicted; `constant` is the F1 of predicting it always."""
+class LabelResult(NamedTuple):
+    """Results of one label; `constant` is the F1 of predicting it for every sample."""
 
     name: str
     precision: float
@@ -200,7 +258,7 @@ class LabelResult:
 
 
 def per_label(subject: Subject) -> list[LabelResult]:
-    """Results of every label or class, in their order."""
+    """Return the results of every label or class."""
     truth, predicted = indicator(subject.truth), indicator(subject.predicted)
     names = subject.names
     if truth is None or predicted is None:
@@ -208,12 +266,9 @@ def per_label(subject: Subject) -> list[LabelResult]:
         truth = (np.asarray(subject.truth)[:, None] == classes).astype(int)
         predicted = (np.asarray(subject.predicted)[:, None] == classes).astype(int)
         names = [str(name) for name in classes]
-    hits, n = (truth * predicted).sum(axis=0), len(truth)
-    true, told, f1 = truth.sum(axis=0), predicted.sum(axis=0), f1_of(truth, predicted)
-    return [
-        LabelResult(
-            name, float(hits[k] / max(told[k], 1)), float(hits[k] / max(true[k], 1)), float(f1[k]),
-            int(true[k]), int(told[k]), float(2 * true[k] / (n + true[k])),
-        )
-        for k, name in enumerate(names)
-    ]  # fmt: skip
+    hits, true, chosen = (part.sum(axis=0) for part in (truth * predicted, truth, predicted))
+    precision, recall = hits / np.maximum(chosen, 1), hits / np.maximum(true, 1)
+    constant = 2 * true / (len(truth) + true)
+    numbers = (precision, recall, f1_of(truth, predicted), true, chosen, constant)
+    rows = zip(*(column.tolist() for column in numbers), strict=True)
+    return [LabelResult(name, *row) for name, row in zip(names, rows, strict=True)]

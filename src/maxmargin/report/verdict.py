@@ -1,4 +1,4 @@
-"""What a report opens with: how good the model is, against what, and what to do next."""
+"""The verdict of a report: how good the model is, compared with what, and what to do next."""
 
 from __future__ import annotations
 
@@ -8,48 +8,57 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.metrics import example_f1
-from maxmargin.report.page import number
-from maxmargin.report.subject import LabelResult, Subject, f1_of, indicator, micro_f1, own_cut, per_label
+from maxmargin.report.page import number, with_error
+from maxmargin.report.subject import (
+    LabelResult,
+    Subject,
+    answers_by,
+    estimates,
+    f1_of,
+    indicator,
+    per_label,
+)
 
-# Labels that are named in a sentence.
-NAMED = 6
-# Ratio of the scales of columns from which on scaling is worth a try.
-SCALES = 100.0
+# Number of labels that a sentence lists.
+MAX_LISTED = 6
+# Advise scaling if the standard deviations of the columns differ by this factor.
+UNEVEN = 100.0
+# A difference counts if it exceeds this many standard errors.
+ERRORS = 2.0
 
 
 def judgement(subject: Subject) -> tuple[str, list[str]]:
-    """How good the model is, after whatever has to be known first, and advice."""
+    """Return a sentence on the results, after the caution, and a list of advice."""
     measure, value = next(iter(subject.measures.items()))
-    beside = []
+    others = []
     if subject.baseline_measures:
-        beside.append(f"{number(subject.baseline_measures[measure])} of {subject.baseline}")
-    # Where the training labels are not known, it is chosen on the labels that it is judged by.
+        others.append(f"{number(subject.baseline_measures[measure])} of {subject.baseline}")
+    # If the training labels are unknown, the constant prediction is chosen on the test labels.
     known = subject.truth if subject.training_labels is None else subject.training_labels
     constant = constant_measure(subject.truth, known, measure)
     if constant is not None:
         chosen = "these samples themselves" if subject.training_labels is None else "the training labels"
-        beside.append(f"{number(constant)} of the best constant answer, chosen on {chosen}")
-    against = f", against {' and '.join(beside)}" if beside else ""
-    found = f"{measure} {number(value)} on {subject.size}{against}."
+        others.append(f"{number(constant)} of the best constant prediction, chosen on {chosen}")
+    against = f", against {' and '.join(others)}" if others else ""
+    found = f"{measure} {with_error(value, subject.estimates.get(measure))} on {subject.size}{against}."
     return f"{subject.caution} {found}".lstrip(), list(_advice(subject))
 
 
 def constant_measure(judged: Any, known: Any, measure: str) -> float | None:
-    """The main measure, on the labels judged, of the constant answer that is best on the known labels."""
+    """Return the main measure on `judged` of the constant prediction that is best for the `known` labels."""
     if np.ndim(judged) == 2:
-        # Comparisons leave sparse labels sparse; entries that are unknown are not counted.
+        # Comparisons keep sparse labels sparse; unknown entries are not counted.
         truth, counts = judged > 0, _sums(known > 0)
         if measure == "micro F1":
             answer, hits = best_set(counts, known.shape[0]), _sums(truth)
-            told = truth.shape[0] - (0 if sp.issparse(judged) else _sums(judged != judged)[answer])
+            predicted = truth.shape[0] - (0 if sp.issparse(judged) else _sums(judged != judged)[answer])
             return float(
-                2 * hits[answer].sum() / max(hits.sum() + np.broadcast_to(told, len(answer)).sum(), 1)
+                2 * hits[answer].sum() / max(hits.sum() + np.broadcast_to(predicted, len(answer)).sum(), 1)
             )
-        if measure == "top label right":  # samples that have all labels are left out, as in the measure
+        if measure == "top label right":  # like the measure, leave out samples that have all labels
             dense = truth.toarray() if sp.issparse(truth) else truth
-            told = dense[~dense.all(axis=1), counts.argmax()]
-            return float(told.mean()) if len(told) else None
+            right = dense[~dense.all(axis=1), counts.argmax()]
+            return float(right.mean()) if len(right) else None
         return None
     if measure not in ("accuracy", "letter accuracy", "top label right"):
         return None
@@ -58,18 +67,29 @@ def constant_measure(judged: Any, known: Any, measure: str) -> float | None:
 
 
 def _sums(matrix: Any) -> np.ndarray:
-    """Sums of the columns."""
+    """Return the sums of the columns."""
     return np.asarray(matrix.sum(axis=0)).ravel()
 
 
 def best_set(counts: np.ndarray, n: int) -> np.ndarray:
-    """The labels that have the best micro F1 as the answer for each of n rows, by how often they occur.
+    """Return the constant set of labels with the best micro F1 on n rows with these counts.
 
-    Of the sets of one size the most frequent labels are best.
+    Among the sets of one size, that of the most frequent labels is best.
     """
     order = np.argsort(-counts, kind="stable")
     f1 = 2 * np.cumsum(counts[order]) / (n * np.arange(1, len(order) + 1) + counts.sum())
     return order[: f1.argmax() + 1]
+
+
+def leads(subject: Subject, measure: str) -> int:
+    """Return 1 if the model is better than the baseline beyond the noise, -1 if worse, else 0."""
+    value, other = subject.measures[measure], subject.baseline_measures.get(measure)
+    if other is None or value == other:
+        return 0
+    own, theirs = subject.estimates.get(measure), subject.baseline_estimates.get(measure)
+    if own is not None and theirs is not None and abs(value - other) <= ERRORS * own.error(theirs):
+        return 0
+    return 1 if (value > other) == subject.better.get(measure, True) else -1
 
 
 def _advice(subject: Subject) -> Iterator[str]:
@@ -80,12 +100,12 @@ def _advice(subject: Subject) -> Iterator[str]:
     found = per_label(subject)
     never = [each for each in found if each.samples and not each.predicted]
     if never:
-        yield f"{_count(never, found)} never predicted: {_named([each.name for each in never])}."
+        yield f"{_count(never, found)} never predicted: {_listed([each.name for each in never])}."
     yield from _on_thresholds(subject, never)
     losing = [each for each in found if each.predicted and each.f1 < each.constant]
     if losing and indicator(subject.truth) is not None:
         words = [f"{each.name} ({number(each.f1)} < {number(each.constant)})" for each in losing]
-        yield f"{_count(losing, found)} predicted worse (in F1) than by always saying yes: {_named(words)}."
+        yield f"{_count(losing, found)} predicted worse (in F1) than by a constant yes: {_listed(words)}."
 
 
 def _on_the_fit(subject: Subject) -> Iterator[str]:
@@ -93,30 +113,24 @@ def _on_the_fit(subject: Subject) -> Iterator[str]:
     gap, tol = getattr(model, "duality_gap_", None), getattr(model, "tol", None)
     if gap is not None and tol is not None and not hasattr(model, "n_mistakes_") and not gap <= tol:
         yield (
-            f"The fit stopped at a relative gap of {number(float(gap))}, short of the {number(float(tol))} "
-            "asked for: raise --max-iter, or scale the columns."
+            f"The fit stopped at a relative gap of {number(float(gap))}, above tol = {number(float(tol))}: "
+            "raise --max-iter, or scale the columns."
         )
     if not subject.preprocessing and not sp.issparse(subject.X):
-        spread = np.std(subject.X, axis=0)
-        spread = spread[spread > 0]
-        if len(spread) and spread.max() > SCALES * spread.min():
-            factor = number(float(spread.max() / spread.min()))
+        deviations = np.std(subject.X, axis=0)
+        deviations = deviations[deviations > 0]
+        if len(deviations) and deviations.max() > UNEVEN * deviations.min():
+            factor = number(float(deviations.max() / deviations.min()))
             yield f"The columns differ in scale by a factor of {factor}: try fit --scale standard."
 
 
 def _at_zero(subject: Subject) -> dict[str, float]:
-    """Measures of the labels with scores above 0, of a model that could answer these and does not."""
-    truth, joint = indicator(subject.truth), hasattr(subject.model, "interaction_")
-    if truth is None or subject.scores is None or joint or own_cut(subject) == "score":
+    """Return the measures of predicting scores above 0, for a model that predicts otherwise."""
+    joint = hasattr(subject.model, "interaction_")
+    if indicator(subject.truth) is None or subject.scores is None or joint or answers_by(subject) == "score":
         return {}
     on = (np.asarray(subject.scores) > 0).astype(int)
-    return {
-        "micro F1": micro_f1(truth, on),
-        "macro F1": float(f1_of(truth, on).mean()),
-        "example F1": float(example_f1(truth, on)),
-        "Hamming loss": float((truth != on).mean()),
-        "exact match": float((truth == on).all(axis=1).mean()),
-    }
+    return {name: float(found.value) for name, found in estimates(subject, on).items()}
 
 
 def _beats(subject: Subject, measure: str, one: float, other: float) -> bool:
@@ -124,42 +138,39 @@ def _beats(subject: Subject, measure: str, one: float, other: float) -> bool:
 
 
 def _on_the_cut(subject: Subject, at_zero: Mapping[str, float]) -> Iterator[str]:
-    """Probabilities above one half make few wrong labels; F1 asks for more labels than that."""
+    """Probabilities above one half give few wrong labels, but too few labels for F1."""
     gained = [
         f"{key} {number(at_zero[key])} instead of {number(value)}"
         for key, value in subject.measures.items()
         if key.endswith("F1") and key in at_zero and _beats(subject, key, at_zero[key], value)
     ]
-    if gained and own_cut(subject) == "probability":
+    if gained and answers_by(subject) == "probability":
         yield (
-            "Labels are predicted at a probability above 0.5, which is for few wrong labels and misses many "
-            f"for F1: at scores above 0 the same model has {', '.join(gained)}. For F1 fit without "
-            "--probabilities."
+            "The model predicts labels with a probability above 0.5, which is too strict for F1. With scores "
+            f"above 0 it has {', '.join(gained)}. For F1 fit without --probabilities."
         )
 
 
 def _on_the_baseline(subject: Subject, at_zero: Mapping[str, float]) -> Iterator[str]:
     theirs = subject.baseline_measures
-    worse = [
-        key
-        for key, value in subject.measures.items()
-        if key in theirs and _beats(subject, key, theirs[key], value)
-    ]
+    worse = [key for key in subject.measures if leads(subject, key) < 0]
     by_cut = [key for key in worse if key in at_zero and not _beats(subject, key, theirs[key], at_zero[key])]
     by_fit = [key for key in worse if key not in by_cut]
 
-    def told(keys: Sequence[str]) -> str:
+    def compared(keys: Sequence[str]) -> str:
         figures = [f"{key} ({number(subject.measures[key])} against {number(theirs[key])})" for key in keys]
         return f"{subject.baseline} is better in {', '.join(figures)}"
 
     if by_cut:
-        cut = "the cut at a probability of 0.5" if own_cut(subject) else "how labels are chosen from scores"
-        reason = cut if subject.promise is None else "what its sets promise"
-        yield f"{told(by_cut)}: because of {reason}, not of C."
+        cut = "the threshold of 0.5 on probabilities" if answers_by(subject) else "how labels are chosen"
+        reason = cut if subject.promise is None else "the guarantee of its sets"
+        yield f"{compared(by_cut)}. The reason is {reason}, not C."
     if by_fit:
-        yield f"{told(by_fit)}: choose C on the training data, by fit --C auto."
-    if not subject.baseline_measures and subject.training:
-        yield "With --train the report sets scikit-learn's model beside this one, and tunes thresholds."
+        yield f"{compared(by_fit)}: choose C on the training data, by fit --C auto."
+    if theirs and not worse and not any(leads(subject, key) for key in subject.measures):
+        yield f"The differences to {subject.baseline} are within {ERRORS:g} standard errors."
+    if not theirs and subject.training:
+        yield "With --train the report compares with scikit-learn's model and tunes thresholds."
 
 
 def _on_thresholds(subject: Subject, never: Sequence[LabelResult]) -> Iterator[str]:
@@ -168,19 +179,21 @@ def _on_thresholds(subject: Subject, never: Sequence[LabelResult]) -> Iterator[s
         return
     scores, thresholds = np.asarray(subject.scores), np.asarray(subject.thresholds)
     at = dict(zip(subject.names, thresholds.tolist(), strict=True))
-    own, chosen = f1_of(truth, predicted), f1_of(truth, scores > thresholds)
-    woken = [f"{each.name} above {number(at[each.name])}" for each in never if np.isfinite(at[each.name])]
-    before, after = number(float(own.mean())), number(float(chosen.mean()))
-    words = f"Thresholds from cross-validation on the training data take macro F1 from {before} to {after}"
-    if woken:
-        words += f", and predict {_named(woken)}"
-    yield words + "; in Python, maxmargin.baselines.ThresholdTuner(estimator, average='macro') does it."
+    own, tuned = f1_of(truth, predicted), f1_of(truth, scores > thresholds)
+    found = [f"{each.name} above {number(at[each.name])}" for each in never if np.isfinite(at[each.name])]
+    before, after = number(float(own.mean())), number(float(tuned.mean()))
+    words = (
+        f"Thresholds tuned by cross-validation on the training data change macro F1 from {before} to {after}"
+    )
+    if found:
+        words += f", and predict {_listed(found)}"
+    yield words + "; in Python, use maxmargin.baselines.ThresholdTuner(estimator, average='macro')."
 
 
 def _count(some: Sequence[Any], every: Sequence[Any]) -> str:
     return f"{len(some)} of {len(every)} labels {'is' if len(some) == 1 else 'are'}"
 
 
-def _named(words: Sequence[str]) -> str:
-    more = f" and {len(words) - NAMED} more" if len(words) > NAMED else ""
-    return ", ".join(words[:NAMED]) + more
+def _listed(words: Sequence[str]) -> str:
+    more = f" and {len(words) - MAX_LISTED} more" if len(words) > MAX_LISTED else ""
+    return ", ".join(words[:MAX_LISTED]) + more
