@@ -1,17 +1,17 @@
-"""What a first fit costs: CPU seconds with nothing compiled, and in a new process once the loops are on disk.
+"""Cost of a first fit: CPU seconds with nothing compiled, and in a new process with the loops on disk.
 
     python -m benchmarks.cold_fits                       # every fit
     python -m benchmarks.cold_fits ChainSVC --repeats 5  # one estimator
     python -m benchmarks.cold_fits small toy --loops     # small problems, and the loops that were compiled
 
-Every fit has an empty folder for compiled loops and two processes, one after the other: the first one
-(`cold`) compiles, the second one (`kept`) reads what the first left there. Counted is the processor time,
-user and system, from before `import maxmargin` (NumPy, SciPy and scikit-learn are there already, for the
-data) to the end of fit and predict, the median of `--repeats` runs, on one BLAS thread. Each fit is one
-row of results/cold_fits.csv, with the number of loops that were compiled (one for each signature: the
-files in the folder) and the machine's load when it began, as times on a busy machine are higher. A run of
-some of the fits leaves the rows of the others. Fits on 600 rows end after 20 epochs. Small data sets,
-glass as made data of its shape, and toys of 40 rows are fitted to the end.
+Every fit has an empty folder for compiled loops and two processes. The first one (`cold`) compiles, the
+second one (`kept`) loads the compiled loops. The time is user and system CPU time from before
+`import maxmargin` (NumPy, SciPy and scikit-learn are already imported) to the end of fit and predict: the
+median of `--repeats` runs with one BLAS thread. Fits on 600 rows end after 20 epochs. Small data sets,
+generated data of the shape of glass, and toys of 40 rows are fitted to the end.
+
+Each fit is one row of results/cold_fits.csv, with the number of compiled signatures and the load of the
+machine at its start. A run of some fits leaves the rows of the others.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def first_fit(fit: Fit, folder: Path) -> float:
 
 
 def in_new_process(fit: Fit, folder: Path) -> float:
-    """`first_fit` in a process of its own, with what is compiled in the folder."""
+    """Run `first_fit` in its own process with the given folder for compiled loops."""
     environment = {"NUMBA_CACHE_DIR": str(folder / "loops"), "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "benchmarks.cold_fits", "--alone", json.dumps(fit), str(folder)]
     done = subprocess.run(

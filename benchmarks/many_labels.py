@@ -1,4 +1,4 @@
-"""Tens of thousands of labels: `MultiLabelSVC` block by block beside the tools of extreme classification.
+"""Tens of thousands of labels: `MultiLabelSVC` in blocks beside the tools of extreme classification.
 
     MAXMARGIN_DATA=... python -m benchmarks.many_labels cut                # 40,000 titles, 13,000 subjects
     MAXMARGIN_DATA=... python -m benchmarks.many_labels full --jobs 2      # 653,485 titles, 25,147 subjects
@@ -6,19 +6,18 @@
     python -m benchmarks.many_labels cut --peer omikuji --python /venv-omikuji/bin/python
     python -m benchmarks.many_labels cut --choose-C                        # and the fit with the C it chose
     python -m benchmarks.many_labels cut --peer constant                   # the most frequent labels for all
-    MAXMARGIN_DATA=... python -m benchmarks.many_labels culling            # what dropping weights costs
+    MAXMARGIN_DATA=... python -m benchmarks.many_labels culling            # the effect of pruning weights
 
-A peer runs in the environment of its own interpreter, on the same features, by this file as a script; what
-comes back are five labels for every test text. One row of results/many_labels.csv for each run: P@1/3/5,
-nDCG@5, PSP@5, CPU seconds of training, CPU milliseconds of prediction for 1,000 texts, size of the model and
-peak memory (above that of the data, both in MB), and the certified gap, which only we have; times count where
-the load of the machine is that of the jobs alone. C is chosen by
-P@1 on a tenth of the training texts, by models of the others; what that takes is not in the time. With
-`--part` so many labels are fitted at a time, and their weights go to a file before the next ones come.
+A peer runs in the environment of its own interpreter, on the same features, with this file as a script. It
+returns five labels per test text. Each run is one row of results/many_labels.csv: P@1/3/5, nDCG@5, PSP@5,
+CPU seconds of training, CPU milliseconds of prediction for 1,000 texts, size of the model, peak memory above
+that of the data (both in MB), and for our models the certified gap. Times are comparable only if the load of
+the machine is that of the jobs alone. C is chosen by P@1 on a tenth of the training texts; this is not in
+the time. `--part` fits so many labels at a time and writes their weights to a file.
 
-Only `cut` has test texts of its own. In `full` and `generated` the 10,000 texts that are answered are
-training texts, so that their P@k, nDCG@5 and PSP@5 (a P@1 of 89.8 in `full`) say how well the model fits what
-it has seen and nothing about new texts; these problems are there for time and memory.
+Only `cut` has test texts. In `full` and `generated` the 10,000 predicted texts are training texts, so their
+P@k, nDCG@5 and PSP@5 do not measure generalisation; these problems measure time and memory.
+`benchmarks/tried/multilabel.md` lists what was tried.
 """
 
 from __future__ import annotations

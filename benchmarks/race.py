@@ -1,11 +1,10 @@
-"""The race harness: every competitor in a process of its own, in turns; medians, CSV files, plots.
+"""The race harness: every competitor in its own process, in turns; medians, CSV files, plots.
 
-A process first prepares (not counted), then makes one small run, so that compilation is counted
-apart, then the run that counts. It is pinned to as many cores as the race allows. A forked process
-has the data in memory already; a fresh one starts from nothing, with one BLAS thread, so that its peak
-memory is its own, and takes only what can be pickled. Memory is at hand as on a machine that has been at
-work for a while (`settle_memory`): what a fit takes anew from the host of a virtual machine, 2 to 3 ms a MB,
-was up to half of its seconds and differed from run to run.
+A process first prepares (not timed), then makes a small run that compiles (reported as the first call), then
+the timed run. It is pinned to as many cores as the race allows. A forked process inherits the data; a fresh
+process starts from nothing, with one BLAS thread, so that its peak memory is its own, and receives only what
+can be pickled. `settle_memory` allocates memory before the timed run: on a virtual machine a page that the
+host has to provide costs 2 to 3 ms per MB, which varies from run to run.
 """
 
 from __future__ import annotations
@@ -58,13 +57,13 @@ class Setting:
     out: Path | None = RESULTS
 
     def times(self, usual: int) -> int:
-        """How often to repeat what is usually repeated so often."""
+        """Return the number of repeats for a usual number."""
         return self.repeats or (1 if self.small else usual)
 
 
 @dataclass(frozen=True)
 class Competitor:
-    """Who races.
+    """A competitor.
 
     Attributes
     ----------
@@ -150,7 +149,7 @@ def race(
 
 
 def present(competitors: Iterable[Competitor]) -> list[Competitor]:
-    """The competitors whose modules are installed; of the others one line is said."""
+    """Return the competitors whose modules are installed; print a line for each of the others."""
     here = []
     for each in competitors:
         absent = [name for name in each.needs if importlib.util.find_spec(name) is None]
@@ -164,7 +163,7 @@ def present(competitors: Iterable[Competitor]) -> list[Competitor]:
 def loosest(
     competitor: Callable[[float], Competitor], tolerances: Sequence[float], good: Callable[[Any], bool]
 ) -> tuple[float, Any] | None:
-    """The first tolerance, from loose to tight, whose answer is good enough (else the last), and the answer.
+    """Return the first tolerance, from loose to tight, that is good enough (else the last), and its result.
 
     None where the competitor is not here.
     """
@@ -292,7 +291,7 @@ def run_command(words: Sequence[str], folder: Path) -> dict[str, float]:
 
 
 def machine(own: int = 0) -> str:
-    """The kind of machine, and whether it was busy with other work than so many processes of ours."""
+    """Return the kind of machine, and its load beyond the given number of our processes."""
     model, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
     if info.exists():
         lines = (line for line in info.read_text().splitlines() if "model name" in line)
@@ -335,7 +334,7 @@ def save(
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot: lines by name, each a pair of sequences; logarithmic axes unless told otherwise."""
+    """One plot: lines by name, each a pair of sequences; the axes are logarithmic by default."""
 
     x: str
     y: str

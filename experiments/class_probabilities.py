@@ -1,13 +1,12 @@
-"""Probabilities of one class per sample: Calibrated beside CalibratedClassifierCV around LinearSVC.
+"""Probabilities of classes: Calibrated beside CalibratedClassifierCV around LinearSVC.
 
     python -m experiments.class_probabilities [--small] [data set ...]
 
-Tables with default parameters, as they are ("raw") and standardised by the training part. Each is cut into
-60 % training and 40 % test rows anew in every draw, at most `MOST` of either; test rows of classes that
-training has not met are left out. Columns are means over the draws, "spread" is the standard deviation of the
-log loss. "constant" gives every class its share of the training rows. "accuracy" is that of the most probable
-class, "of the model" that of the scores before they were calibrated, "fit s" the CPU seconds of the fastest
-fit.
+Tables with default parameters, raw and standardised. Every draw divides a table into 60 % training and 40 %
+test rows, at most `MOST` of either; test rows of classes without training rows are left out. Columns are
+means over the draws; "spread" is the standard deviation of the log loss. "constant" predicts the class
+frequencies of the training rows. "accuracy" is that of the most probable class, "of the model" that of the
+scores without calibration, "fit s" the CPU seconds of the fastest fit.
 """
 
 from __future__ import annotations

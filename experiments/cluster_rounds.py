@@ -1,13 +1,12 @@
-"""Rounds and bytes of `maxmargin.dask.MultiLabelSVC` with rows over workers, played on one machine.
+"""Rounds and bytes of `maxmargin.dask.MultiLabelSVC` with rows over workers, simulated on one machine.
 
-For 2 to 256 parts of RCV1: a solve may hold as many rows as a part has (or so many times as many, or a number
-of them). Writes ``experiments/results/cluster_rounds.csv``: rounds to a certified relative gap of 1e-3, bytes
-of weights to a part and of rows to all solves in a round, and CPU seconds of all tasks of a kind in a round.
+For 2 to 256 parts of RCV1, with solves that hold as many rows as a part (or a multiple, or a fixed number).
+Writes ``experiments/results/cluster_rounds.csv``: rounds to a certified relative gap of 1e-3, bytes of
+weights to a part and of rows to all solves in a round, and CPU seconds of all tasks of a kind in a round.
 
-With ``--generated`` the rows are made here, as wide as those of RCV1, and the table is
-``cluster_rounds_generated.csv``. Groups of labels, which share nothing but X, are then played in
-``--processes``, each to the gap of 1e-3 on its own, which their sum has then as well; rounds are those of the
-slowest.
+With ``--generated`` the rows are generated with the width of RCV1, and the table is
+``cluster_rounds_generated.csv``. Independent groups of labels run in ``--processes``, each to the gap of
+1e-3; rounds are those of the slowest group.
 
     MAXMARGIN_DATA=... python -m experiments.cluster_rounds [--labels 17] [--parts 2 8 32] [--rows 2811]
     python -m experiments.cluster_rounds --generated 781265 --labels 103 --parts 8 256 --processes 16

@@ -1,11 +1,10 @@
-"""How long a fit over many machines would take: a simulation from measured times and message sizes.
+"""Time of a fit over many machines, simulated from measured times and message sizes.
 
 `maxmargin.dask.MultiLabelSVC` with rows over workers on 10^8 rows like those of RCV1 with 103 labels, at 10
-Gbit/s, for 4 to 256 workers of one core each. CPU seconds per row and label, bytes per row and the number of
-rounds, as a power of the share of all rows that a solve may hold, come from ``results/cluster_rounds.csv``;
-that rounds depend on this share alone, whatever the number of rows, is an assumption. Weights pass from
-worker to worker, each sends them on once it has them; Dask's scheduler takes a millisecond for a task. Writes
-``results/cluster_simulation.csv`` and ``.png``.
+Gbit/s, for 4 to 256 workers of one core each. CPU seconds per row and label, bytes per row, and the number
+of rounds as a power of the share of rows that a solve holds come from ``results/cluster_rounds.csv``. The
+simulation assumes that rounds depend on this share alone. Workers forward the weights to each other; Dask's
+scheduler takes a millisecond per task. Writes ``results/cluster_simulation.csv`` and ``.png``.
 
     python -m experiments.cluster_simulation
 """

@@ -1,15 +1,13 @@
-"""Seconds of fits on a Dask cluster of this machine, beside one process with as many threads.
+"""Seconds of fits on a local Dask cluster, beside one process with as many threads.
 
-RCV1, or generated rows as in `cluster_rounds`; linear, certified relative gap 1e-3. The rows are with the
-workers before the clock starts. Beside our models stands scikit-learn's one-vs-rest LinearSVC on the same
-cluster, through joblib, unless ``--ours`` is given; and with ``--dask-ml`` (where that is installed) its
-`Incremental` around an SGDClassifier for every label, which passes over the partitions once. With ``--spark``
-(where pyspark and Java are) its LinearSVC, one for every label, as many at
-a time as there are workers, on Spark's threads in place of the cluster; it is timed once, after a fit of one
-label; take few labels, as each needs hundreds of jobs. The objective, hinge losses and all, says how
-good each model is; that of the trivial model, in which all weights are zero, is one. `worker_seconds` are
-those that the busiest worker computed in the fastest fit; the ideal is one thread's seconds, shared by the
-workers. Writes ``experiments/results/cluster_times.csv``. Run it on a machine that does nothing else.
+RCV1, or generated rows as in `cluster_rounds`; linear, certified relative gap 1e-3. The rows are on the
+workers before the clock starts. Peers, unless ``--ours`` is given: scikit-learn's one-vs-rest LinearSVC on
+the same cluster through joblib; with ``--dask-ml`` (if installed) its `Incremental` around an SGDClassifier
+per label, one pass over the partitions; with ``--spark`` (if pyspark and Java are installed) one LinearSVC
+of Spark per label, as many at a time as there are workers, timed once after a fit of one label (use few
+labels: each needs hundreds of jobs). The objective of the model with zero weights is 1. `worker_seconds`
+are those of the busiest worker in the fastest fit; the ideal is one thread's seconds divided by the
+workers. Writes ``experiments/results/cluster_times.csv``. Run it on an idle machine.
 
     MAXMARGIN_DATA=... python -m experiments.cluster_times [--workers 2] [--labels 0] [--dask-ml] [--spark]
     python -m experiments.cluster_times --generated 195316 --labels 103 --ours

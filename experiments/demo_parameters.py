@@ -1,11 +1,9 @@
-"""Choose the parameters of the demo: each entrant by its mean over folds of the training part.
+"""Choose the parameters of the demo: each competitor by its mean over folds of the training part.
 
-    python -m experiments.demo_parameters            # says what is chosen, and fails where the demo differs
-    python -m experiments.demo_parameters --small    # of the first task alone
+    python -m experiments.demo_parameters            # print the choices; fail where the demo differs
+    python -m experiments.demo_parameters --small    # only the first task
 
-Parts of the titles of tasks choose among them.
-
-Among equal means the smallest parameter is taken.
+Parts of task titles as arguments select tasks. Among equal means the smallest parameter is chosen.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Whether ONNX models answer as numpy does on real data, and how large and fast they are.
+"""ONNX models beside NumPy on real data: equality of the predictions, size and speed.
 
     python -m experiments.exports [--small] [data set ...]
 
-Needs the extra `onnx`. MultiLabelSVC (scaled columns) with probabilities; test samples, repeated with a
-little noise to 10^5 rows, as many at a time as fit into 240 MB; "other labels" counts entries of the answers
-that differ.
+Needs the extra `onnx`. MultiLabelSVC (scaled columns) with probabilities. Test samples are repeated with a
+little noise to 10^5 rows and predicted in batches of 240 MB; "other labels" counts entries that differ.
 """
 
 from __future__ import annotations

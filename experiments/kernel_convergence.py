@@ -3,14 +3,13 @@
     OPENBLAS_NUM_THREADS=1 python -m experiments.kernel_convergence [data set ...]
     OPENBLAS_NUM_THREADS=1 python -m experiments.kernel_convergence --small
 
-Figures 2 and 3 of the M3L paper. RBF with gamma="scale", C = 1, no prior, `SIZE` training samples, drawn
-`DRAWS` times: the table has means and standard deviations over the draws, the picture the first one. One unit
-is used for everybody: a pair step changes two coefficients and counts two updates, in `smo` (with the inner
-loop of the paper, break_factor=0, and with ours) as in SVC. SVC is shown in two ways: as the paper draws it,
-one label after the other at tol=1e-3, where the dual of the labels that have not had their turn is zero; and
-all labels at falling tolerances. The default solver has no such unit (it moves blocks): its rows have seconds
-alone. Shown is the relative distance of the dual objective from its optimum; SVC has a free intercept, so its
-optimum is its own (tol=1e-6). Results: results/kernel_convergence.csv and .png.
+Figures 2 and 3 of the M3L paper. RBF with gamma="scale", C = 1, no prior, `SIZE` training samples, `DRAWS`
+draws: the table has means and standard deviations, the figure the first draw. A pair step changes two
+coefficients and counts as two updates, in `smo` (with the inner loop of the paper, break_factor=0, and with
+ours) and in SVC. SVC appears twice: one label after the other at tol=1e-3, as in the paper, with a dual of
+zero for labels not yet started; and all labels at decreasing tolerances. The default solver moves blocks,
+so its rows have seconds only. Shown is the relative distance of the dual objective from its optimum. SVC
+has a free intercept and so its own optimum (tol=1e-6). Results: results/kernel_convergence.csv and .png.
 """
 
 from __future__ import annotations

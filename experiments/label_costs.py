@@ -1,9 +1,9 @@
-"""What it costs to learn a label: CPU seconds of fits of groups of labels, by how many and how rare they are.
+"""Cost of a label: CPU seconds of fits of groups of labels, by number and frequency.
 
-Workers that share labels end together where their groups cost as much. Quarters of the labels by frequency,
-halves and all of them are learnt to a certified relative gap of 1e-3; seconds are fitted by a constant, a
-number per label and a number per sample on the rarer side of one, in parts of the relative error. `RARER` in
-`maxmargin.dask.label_groups` is about the ratio of the last two, the latter for as many samples as there are.
+Workers that share labels finish together if their groups cost the same. Quarters of the labels by
+frequency, halves and all of them are trained to a certified relative gap of 1e-3. Seconds are fitted by a
+constant, a term per label and a term per sample on the rarer side of a label, with relative errors. `RARER`
+in `maxmargin.dask.label_groups` is about the ratio of the last two, for as many samples as there are.
 Writes ``experiments/results/label_costs.csv``.
 
     MAXMARGIN_DATA=... python -m experiments.label_costs [rcv1-subsets bibtex generated ...]

@@ -1,9 +1,9 @@
-"""How many labels should share a solve whose rows are not all: rounds and CPU seconds by the room for each.
+"""Number of labels that share a solve of some of the rows: rounds and CPU seconds by rows per label.
 
-Rows of several data sets in eight parts, labels of two workers, solves that hold an eighth, a quarter or half
-of the rows. Labels share a solve where it has room for a part of all rows for each of them, whose size is
-tried: the smaller it is, the more labels share. A fit ends at a certified relative gap of 1e-3, or is given
-up after a minute. `SHARE_OF_LABEL` in `maxmargin.dask.label_groups` is chosen from it. Writes
+Rows of several data sets in eight parts, labels of two workers, solves that hold an eighth, a quarter or
+half of the rows. Labels share a solve if it holds a given part of all rows for each of them; the smaller
+this part, the more labels share. A fit ends at a certified relative gap of 1e-3 or after a minute.
+`SHARE_OF_LABEL` in `maxmargin.dask.label_groups` is chosen from the result. Writes
 ``experiments/results/label_rooms.csv``.
 
     MAXMARGIN_DATA=... python -m experiments.label_rooms [rcv1-subsets bibtex generated ...]

@@ -1,14 +1,12 @@
-"""What sets of labels promise, and what they hold on test samples.
+"""Requested and measured recall or precision of label sets on test samples.
 
     python -m experiments.label_sets [--small] [data set ...]
 
-Scores are those of MultiLabelSVC (C=1, scaled columns), turned into probabilities. The test part of some
-sets was drawn in another way than the training part; a promise is about samples drawn alike, so rows say
-both: "published" split, and "mixed", the mean over random splits of all samples with its standard deviation
-("mixed spread", where there are several). "constant set" answers every sample alike with the most frequent
-labels of the training part, for recall as few as keep the promise there, for precision as many: the sets of a
-model are worth what they are smaller, or larger. Of more than a hundred labels the 40 most frequent ones are
-taken.
+Probabilities of MultiLabelSVC (C=1, scaled columns). The guarantee needs test samples drawn like the
+training samples, which some published splits are not, so rows have both the "published" split and "mixed",
+the mean over random splits of all samples with its standard deviation ("mixed spread", if there are
+several). "constant set" predicts the most frequent training labels for every sample: for recall as few as
+reach it there, for precision as many. Of more than a hundred labels the 40 most frequent ones are used.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Digits hidden in clutter: a latent SVM that finds them, against the same model without latents.
+"""Digits hidden in clutter: a latent SVM that finds them, beside the same model without latent variables.
 
-Each strip of 8 x 40 pixels holds one handwritten digit (scikit-learn's 8 x 8 digits) at an unknown
-place; the rest is clutter made of quarters of other digits. A bag is all 33 windows of 8 x 8
-pixels. Only the class of the strip is known in training, never the place.
+A strip of 8 x 40 pixels contains one handwritten digit (scikit-learn's 8 x 8 digits) at an unknown position
+among quarters of other digits. A bag has all 33 windows of 8 x 8 pixels. Training uses the class of the
+strip and not the position.
 
 Run it as ``python -m experiments.latent_digits [--small]``.
 
 latent_digits.csv  accuracy, and share of strips whose digit is found to within one pixel, means and spreads
-                   over `SEEDS` draws of digits, clutter and places; "constant" is the most frequent class
-latent_digits.png  test strips of the first draw with the window that the model with the largest C chose
+                   over `SEEDS` draws of digits, clutter and positions; "constant" is the most frequent class
+latent_digits.png  test strips of the first draw with the window chosen by the model with the largest C
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Accuracy of few vectors: learned, grown greedily, and drawn at random (Nystroem + LinearSVC).
+"""Accuracy of few basis vectors: learned, greedy, and random (Nystroem + LinearSVC).
 
     python -m experiments.learned_basis
     python -m experiments.learned_basis letter learned nystroem
 
 letter with standardised features, mnist with pixels from 0 to 1; RBF kernel, float32, the split of the
-source. Everything is chosen by 2-fold cross-validation on training samples: C (1, 10, 100) of learned
-vectors, whose width is learned from gamma="scale" on, with 45 of them on `TUNING` samples; gamma and C of
-Nystroem from the grid of `sparse_tradeoff` on `RANDOM_TUNING` samples, with 60 landmarks, and from 225 on
-anew with 350. The grown basis is the start of the learned one, coefficients optimised for the same C at
-gamma="scale". "constant" is the most frequent class. All of that is chosen with the first seed; the rows are
-means over `runs` seeds, of the landmarks or of the machine.
+source. Parameters are chosen by 2-fold cross-validation with the first seed: C (1, 10, 100) of learned
+vectors, whose width starts at gamma="scale", with 45 of them on `TUNING` samples; gamma and C of Nystroem
+from the grid of `sparse_tradeoff` on `RANDOM_TUNING` samples with 60 landmarks, and from 225 on again with
+350. The greedy basis is the start of the learned one, with coefficients optimised for the same C at
+gamma="scale". "constant" is the most frequent class. Rows are means over `runs` seeds, of the landmarks or
+of the machine.
 
-`nystroem_for_this_accuracy` is the number of landmarks that Nystroem needs for the same mean
-accuracy (interpolated between those tried; blank where none reaches it), `ratio` how many times more that is.
+`nystroem_for_this_accuracy` is the number of landmarks that Nystroem needs for the same mean accuracy
+(interpolated between those tried; blank if none reaches it), `ratio` this number over that of the vectors.
 """
 
 from __future__ import annotations

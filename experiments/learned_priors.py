@@ -1,14 +1,13 @@
-"""Does a learnt prior beat that of the label correlations on held-out samples?
+"""A learned prior beside that of the label correlations, on test samples.
 
     python -m experiments.learned_priors [--small] [data set ...]
 
-MultiLabelSVC on scaled columns, with no prior, `priors.from_labels` and `priors.learned`, on 100, 300 and
-all training samples: draw 0 has the first ones, further draws (fewer of sets with more than `LARGE` training
-samples) others at random. A prior of correlations says nothing of how frequent labels are, so that alone it
-answers nothing. Each model has the C of the smallest Hamming loss in three-fold cross-validation. Test
-losses in percent; "constant" answers every sample with the labels that most training samples have. Of more
-than 200 labels the 40 most frequent ones in the training part are taken. learned_priors_means.csv has means
-and standard deviations over the draws, also of what a prior gains on no prior in the same draw.
+MultiLabelSVC on scaled columns, without a prior, with `priors.from_labels` and with `priors.learned`, on
+100, 300 and all training samples. Draw 0 has the first samples, further draws random ones (fewer draws of
+sets with more than `LARGE` training samples). Each model has the C with the smallest Hamming loss in
+three-fold cross-validation. Test losses in percent; "constant" predicts the labels of most training
+samples. Of more than 200 labels the 40 most frequent training labels are used. learned_priors_means.csv has
+means and standard deviations over the draws, also of the gain over no prior in the same draw.
 """
 
 from __future__ import annotations

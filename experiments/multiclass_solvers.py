@@ -1,27 +1,26 @@
-"""Partial linearization against its rivals: is BCPL faster than BCFW?
+"""Partial linearization (BCPL) beside Frank-Wolfe (BCFW) and the other solvers of MultiClassSVC.
 
     python -m experiments.multiclass_solvers [--small] [data ...]
     python -m experiments.multiclass_solvers mnist --sizes 1000 4000 --lambdas 0.01 --parts races
-    python -m experiments.multiclass_solvers --parts draw        # pictures, from the results kept
+    python -m experiments.multiclass_solvers --parts draw        # figures, from the stored results
 
 Five sets at n = 1,000, 4,000, 16,000 and all, lambda = 0.1, 0.01, 0.001 (C = 1 / (lambda n)). Each solver
-runs to a certified relative gap of 1e-3 or until --limit CPU seconds are over, `SEEDS` times. OEG's
-temperature is the one of the paper's grid with the best dual after ten passes (at most `SHORT` seconds). The
-sweep of temperatures and the ablation are at lambda = 0.01 with all samples. Written to results/, row by row:
+runs to a certified relative gap of 1e-3 or for --limit CPU seconds, `SEEDS` times. OEG has the temperature
+of the paper's grid with the best dual after ten passes (at most `SHORT` seconds). The sweep of temperatures
+and the ablation have lambda = 0.01 and all samples. Written to results/, row by row:
 
 - multiclass_solvers.csv: passes, CPU seconds and final gap of each solver, means and standard deviations;
 - multiclass_curves.csv and multiclass_curves_<data>.png: dual objective (times lambda) against CPU seconds
   and passes of the first seed, all samples;
-- multiclass_mean_time.png: mean seconds over lambda to the gap, as in the paper's figure 2, with 1,000 and
+- multiclass_mean_time.png: mean seconds over lambda to the gap, as in figure 2 of the paper, with 1,000 and
   4,000 samples and with all;
-- multiclass_mean_time.csv: the same in numbers, and mean passes; ">" where a run did not come to the gap;
+- multiclass_mean_time.csv: the same numbers, and mean passes; ">" if a run did not reach the gap;
 - multiclass_temperature.csv: passes over the paper's grid of temperatures;
-- multiclass_ablation.csv: the exact solver without gap sampling, shrinking or single
-  precision, and BCPL without safeguard or floor.
+- multiclass_ablation.csv: the exact solver without gap sampling, shrinking or single precision, and BCPL
+  without safeguard or floor.
 
-`reached` says how many of the runs came to the gap; the others are charged the limit, those that went astray
-and ended before it too, so that their mean is a lower bound. Seconds are CPU time of one thread (by the
-clock where `machine` says so).
+`reached` counts the runs that reached the gap. The others are charged the limit, so their mean is a lower
+bound. Seconds are CPU time of one thread (wall time if `machine` says so).
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
     python -m experiments.multilabel_hamming [--small] [data set ...]
 
 The prior is the label correlation of the training part, shrunk by 0.1. C is chosen among `COSTS` by the
-Hamming loss of three folds of (at most `TUNING` samples of) the training part, without the prior and with it;
-the C found without is that of LinearSVC too, and rows have length one, so the first two columns solve the
-same problem. Two constant answers stand beside them: no label at all, and the labels that most training
-samples have; a prior of correlations alone answers nothing. The parts are the published ones and nothing is
-random, so there is no spread.
+Hamming loss of three folds of at most `TUNING` training samples, without and with the prior. LinearSVC has
+the C found without a prior, and rows have length one, so the first two columns solve the same problem. Two
+constant answers are no label at all, and the labels of most training samples. Nothing is random, so there
+is no spread.
 """
 
 from __future__ import annotations

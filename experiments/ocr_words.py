@@ -1,20 +1,20 @@
 """OCR words: dual objective against passes and time, and test errors (figures 1e and 2e).
 
-Run it as ``python -m experiments.ocr_words [--seconds 10] [--out experiments/results]`` with the
-OCR letters reachable by ``maxmargin.datasets.load``. Fold 0 trains, the other folds test.
+Run it as ``python -m experiments.ocr_words [--seconds 10] [--out experiments/results]``;
+``maxmargin.datasets.load`` must find the OCR letters. Fold 0 is for training, the other folds for the test.
 
 ocr_words_curves.csv  some epochs of every solver and lambda, BCPL and OEG at the paper's eight temperatures;
                       a line ends at a gap of 1e-4 or with the first pass after `limit_s` CPU seconds
 ocr_words_gaps.csv    every solver and temperature with several seeds, mean and spread: gap and dual objective
-                      at the end, passes and CPU seconds to gaps of 0.01 and 0.0001 (blank where not all came)
+                      at the end, passes and CPU seconds to gaps of 0.01 and 0.0001 (blank unless all did)
 ocr_words_errors.csv  letter and word error on the test folds
 ocr_words_chosen.csv  the same for parameters chosen by the letter error of five folds of the training words,
-                      with the same freedom for both models: strength, and size of pixels beside constants
+                      for both models: regularisation, and size of pixels beside constants
 ocr_words.png         the curves of the solvers, BCPL at the paper's temperature and OEG at its best
-ocr_words_temperatures.png  those of BCPL and OEG at all temperatures
+ocr_words_temperatures.png  the curves of BCPL and OEG at all temperatures
 
-The tables of errors need sklearn-crfsuite (at toy size its lines are left out where it is not installed).
-Seconds are CPU seconds of one thread, so that a shared machine does not spoil them.
+The tables of errors need sklearn-crfsuite (at toy size its lines are optional). Seconds are CPU seconds of
+one thread.
 """
 
 from __future__ import annotations

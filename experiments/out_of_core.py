@@ -1,9 +1,9 @@
-"""A fit whose rows are mapped from files, beside the fit of the same rows in memory.
+"""A fit with rows mapped from files, beside the fit of the same rows in memory.
 
-Generated sparse rows with noisy linear labels; certified relative gap 1e-3. Mapped rows are given a memory of
-a tenth of X. Each fit runs in a process of its own, which reports its CPU seconds, those on the clock, and by
-how many bytes its own memory (pages that are not those of files) grew at most while it fitted; the median of
-some fits. Writes ``experiments/results/out_of_core.csv``.
+Generated sparse rows with noisy linear labels; certified relative gap 1e-3. Mapped rows have a memory limit
+of a tenth of X. Each fit runs in its own process, which reports CPU seconds, wall seconds, and the peak
+growth of its own memory (without pages of files); the median of some fits. Writes
+``experiments/results/out_of_core.csv``.
 
     python -m experiments.out_of_core [--rows 1100000] [--labels 3 10] [--parts 40]
     python -m experiments.out_of_core --rows 20000 --labels 3 --parts 4 --share 1 --repeats 5

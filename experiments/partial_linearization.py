@@ -1,27 +1,28 @@
-"""Partial linearization (BCPL) beside Frank-Wolfe (BCFW) and exponentiated gradient (OEG): which is first?
+"""Partial linearization (BCPL) beside Frank-Wolfe (BCFW) and exponentiated gradient (OEG).
 
     python -m experiments.partial_linearization [--small] [sizes] [why] [words] [bags]
     python -m experiments.partial_linearization sizes --data mnist --n 1000 4000
-    python -m experiments.partial_linearization draw         # the picture, from the results kept
+    python -m experiments.partial_linearization draw         # the figure, from the stored results
 
 Written to results/, row by row, with lambda = 1 / (C n), no intercept and dual objectives times lambda:
 
 - partial_linearization_sizes.csv: five sets at n = 1,000, 4,000, 16,000 and all, lambda = 0.1, 0.01, 0.001,
-  BCFW and BCPL (multiclass_solvers.csv has the other methods); every run ends at a gap of 1e-3, after
-  `most_passes` passes or after `limit_s` CPU seconds (--limit; twice that with more than 4,000 samples), and
-  `reached` says how many of the runs came to the gap. `passes` and `cpu_s` are those of the whole run,
-  `passes_to_common` and `cpu_to_common` those until the highest dual objective that all runs of BCFW and of
-  BCPL come to, with the same of BCFW beside it; spreads are standard deviations over the seeds;
-- partial_linearization_why.csv: one problem changed in one respect at a time, every run to the gap or for
-  `limit_s` CPU seconds, and how many blocks of the optimum are spread over several classes;
-- partial_linearization_words.csv: the words of the OCR set; every run has the same CPU seconds, or ends at a
-  gap of 1e-3 (all eight temperatures of the paper are in ocr_words_curves.csv);
-- partial_linearization_bags.csv: hidden digits, the convex problem of a fit's last round, every run with the
-  same CPU seconds (figures 1d, 2d);
-- partial_linearization.png: CPU seconds of BCFW and BCPL to one dual objective, mean over lambda (figure 2).
+  BCFW and BCPL. Every run ends at a gap of 1e-3, after `most_passes` passes or after `limit_s` CPU seconds
+  (--limit; twice that with more than 4,000 samples); `reached` counts the runs that reached the gap.
+  `passes` and `cpu_s` are those of the whole run, `passes_to_common` and `cpu_to_common` those to the
+  highest dual objective that all runs of BCFW and BCPL reach, with those of BCFW beside them; spreads are
+  standard deviations over the seeds;
+- partial_linearization_why.csv: one problem with one change at a time, every run to the gap or for
+  `limit_s` CPU seconds, and the share of blocks of the optimum with more than one class;
+- partial_linearization_words.csv: the words of the OCR set; every run has the same CPU seconds, or ends at
+  a gap of 1e-3 (ocr_words_curves.csv has all eight temperatures of the paper);
+- partial_linearization_bags.csv: hidden digits, the convex problem of a fit's last round, every run with
+  the same CPU seconds (figures 1d, 2d);
+- partial_linearization.png: CPU seconds of BCFW and BCPL to one dual objective, mean over lambda (figure
+  2).
 
 BCPL is the paper's: tau = 0.01, no safeguard, no floor. All start near W = 0. Seconds are CPU time of one
-thread; certificates after every pass are part of them, for all methods alike.
+thread, with a certificate after every pass.
 """
 
 from __future__ import annotations

@@ -2,19 +2,15 @@
 
     python -m experiments.probabilities [--small] [data set ...]
 
-Labels with fewer than five positive or negative training samples are left out, since scikit-learn's
-CalibratedClassifierCV refuses them, and of many labels the most frequent ones are taken, since it fits each
-by itself ("labels" says how many). C is 1 for everybody. LinearSVC has the squared hinge loss unless a row
-says "hinge loss", which is that of MultiLabelSVC: rows with the same loss tell ways of calibrating apart.
-MultiLabelSVC with the squared hinge loss is made for sparse columns and measured there alone; isotonic curves
-inside OneVsRestClassifier, whose log loss is that of certainties that are wrong, on small sets alone.
-"constant" gives every label its share of the training samples. Columns are taken as they are ("raw") and
-scaled: standardised, or where X is sparse divided by their largest entry. Folds are drawn anew several times
-("draws"), and losses are means over them; "spread" is the standard deviation of the log loss over draws. One
-draw of the folds of emotions moves it by .4 %. "folds together" is the mean over the models of the folds
-(``ensemble=True``, the default of CalibratedClassifierCV); of `Calibrated` both come from one fit.
-Seconds are CPU seconds of the fastest fit, with one thread for linear algebra: threads that wait count, too,
-which makes Platt's sigmoids look four times slower than they are.
+Labels with fewer than five positive or negative training samples are left out, because
+CalibratedClassifierCV refuses them, and of many labels the most frequent ones are used ("labels" is their
+number). C = 1. LinearSVC has the squared hinge loss unless a row says "hinge loss"; compare rows with the
+same loss. MultiLabelSVC with the squared hinge loss is measured on sparse columns, isotonic curves inside
+OneVsRestClassifier on small sets. "constant" predicts the label frequencies of the training part. Columns
+are "raw" and scaled: standardised, or for sparse X divided by their largest entry. Losses are means over
+several draws of the folds ("draws"); "spread" is the standard deviation of the log loss. "folds together"
+is the mean over the models of the folds (``ensemble=True``, the default of CalibratedClassifierCV). Seconds
+are CPU seconds of the fastest fit with one BLAS thread.
 """
 
 from __future__ import annotations

@@ -3,23 +3,22 @@
     MAXMARGIN_DATA=... python -m experiments.ranking [--users beck-s ...] [--out DIR]
     MAXMARGIN_DATA=... python -m experiments.ranking --small
 
-Five of the paper's seven users: kaminski-v and sanders-r are in no copy of the corpus that could be had, and
-of kitchen-l there are 38 of 47 folders.
+Five of the paper's seven users: kaminski-v and sanders-r are in no copy of the corpus that we found, and of
+kitchen-l there are 38 of 47 folders.
 
-Messages are binary word-presence vectors in the order of their dates, one relevant label (the
-folder) each; all folders are known from the start, as in the paper. The paper reports neither C
-nor the margin, so both are chosen here, by two rules:
+Messages are binary word-presence vectors in the order of their dates with one relevant label, the folder.
+All folders are known from the start, as in the paper. The paper reports neither C nor the margin, so both
+are chosen here by two rules:
 
-- "first fifth": the setting with the fewest mistakes on the first fifth of the user's stream
-  (ties: the first of the grid); the error is that of the whole stream;
+- "first fifth": the setting with the fewest mistakes on the first fifth of the user's stream (ties: the
+  first of the grid); the error is that of the whole stream;
 - "hindsight": the setting with the fewest mistakes on the whole stream.
 
-The grid of entropy margins was widened downwards after looking at these streams, so both rules choose
-from a grid that has seen them. Under the squared norm only C / margin matters, so the margin is 1. The
-error is the percentage of rounds with a ranking mistake; `most_frequent_percent` is that of always naming the
-folder that was most frequent so far. Writes ranking_table1.csv and
-ranking_cumulative.png (settings of "first fifth"). Other learners on the same streams:
-`python -m benchmarks ranking peers`.
+The grid of entropy margins was extended after looking at these streams. Under the squared norm only C /
+margin matters, so the margin is 1. The error is the percentage of rounds with a ranking mistake;
+`most_frequent_percent` is that of the most frequent folder so far. Writes ranking_table1.csv and
+ranking_cumulative.png (settings of "first fifth"). `python -m benchmarks ranking peers` runs other learners
+on the same streams.
 """
 
 from __future__ import annotations

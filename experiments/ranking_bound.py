@@ -5,18 +5,14 @@
 
 A competitor W with objective P(W) allows at most P(W) / (margin C - curvature C^2) mistakes, Lemma 1 with
 (2). The bound is finite only for C below margin / curvature, here 1 / |x|^2 of the longest message, far
-below the C that makes few mistakes. So there are two rows per user and regulariser: at the setting that
-table 1 chooses ("first fifth" in ranking_table1.csv), and at the C, margin and competitor of a grid whose
-bound is smallest. The competitors are the weights after five passes over the stream, for the squared norm
-times 0.1 to 10. A bound of more than the number of rounds says nothing: the stream has no more mistakes to
-make. "Most frequent folder" counts the mistakes of always putting the folder first that was most frequent so
-far.
+below the C that makes few mistakes. So there are two rows per user and regulariser: at the setting of table
+1 ("first fifth" in ranking_table1.csv), and at the C, margin and competitor of a grid with the smallest
+bound. The competitors are the weights after five passes over the stream, for the squared norm times 0.1 to
+10. A bound above the number of rounds is trivial. "Most frequent folder" counts the mistakes of the most
+frequent folder so far.
 
-Iterations are those of (12)-(20) in every one of the first 400 rounds of update III with a loss, at the
-round's own C.
-
-Of the paper's seven users two (kaminski-v, sanders-r) are in no copy of the corpus that could be had, and
-kitchen-l has 38 of its 47 folders. Results: results/ranking_bound.csv.
+Iterations are those of (12)-(20) in the first 400 rounds of update III with a loss, at the round's own C.
+The users are those of `ranking`. Results: results/ranking_bound.csv.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""Which weighting of rows the label ranker should take by default: mistakes of one online pass.
+"""Choice of the default weighting of rows of the label ranker: mistakes of one online pass.
 
     MAXMARGIN_DATA=... python -m experiments.ranking_weighting [--small] [data set ...]
 
-Every row is answered before it is learnt, so the mistakes on the stream are the test; no part of it is set
-aside. The streams that settle the default are bags of words, tags and symbols in random order (at most 8,000
-rows, the mean over `ORDERS` permutations, with the spread of "auto"); the mailboxes, in the order of their
-dates and with all folders known, are those on which it is then held against other learners (`python -m
-benchmarks ranking peers`). Rows that hold more than zeros and ones show why the default leaves these alone:
-theirs are words that were weighed before.
+Every row is predicted before it is learned, so the mistakes on the stream are the test. The default is
+chosen on bags of words, tags and symbols in random order (at most 8,000 rows, the mean over `ORDERS`
+permutations, with the spread of "auto"). The mailboxes, in the order of their dates and with all folders
+known, compare it with other learners (`python -m benchmarks ranking peers`). Rows with other values than
+zeros and ones are often weighted already, which is why the default does not change them.
 
-"unit" brings rows to length one and weighs nothing. "mistakes of a constant" are those of ranking labels by
-how often they occurred so far, ties being mistakes, as for the ranker.
-Results: results/ranking_weighting.csv.
+"unit" scales rows to length one without weights. "mistakes of a constant" are those of ranking labels by
+their frequency so far, with ties as mistakes. Results: results/ranking_weighting.csv.
 """
 
 from __future__ import annotations

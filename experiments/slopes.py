@@ -1,15 +1,13 @@
-"""How far the slopes of the labels' sigmoids are drawn together: chosen on training parts alone.
+"""Shrinkage of the slopes of the labels' sigmoids, chosen on training parts alone.
 
     python -m experiments.slopes [--small] [data set ...]
 
-Held-out scores of MultiLabelSVC on the scaled training part (all labels with two positives, at most 160) are
-dealt into halves, three times; curves fitted on one half are judged by the log loss on the other. "own"
-leaves every label its own sigmoid, "shared" gives all of them one slope, and between them stand the spreads
-of the logarithms of slopes that `maxmargin.decisions.curves` can expect, with the precision at which they
-count.
-Log losses are given beside that of "own", in percent: below zero is better; "spread" is the standard
-deviation of that of the default, 0.2 at 100, over the halves. "constant" gives every sample the share of the
-other half that has the label.
+Held-out scores of MultiLabelSVC on the scaled training part (all labels with two positives, at most 160)
+are divided into halves, three times; curves fitted on one half are measured by the log loss on the other.
+"own" leaves every label its own sigmoid, "shared" gives all the same slope. Between them are the spreads of
+the log slopes that `maxmargin.decisions.curves` may assume, with the precision of this assumption. Log
+losses are relative to that of "own", in percent: below zero is better. "spread" is the standard deviation
+of the default, 0.2 at 100, over the halves. "constant" predicts the label frequencies of the other half.
 """
 
 from __future__ import annotations

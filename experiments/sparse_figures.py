@@ -2,14 +2,13 @@
 
     python -m experiments.sparse_figures
 
-Figure 1: 300 training points of three classes in the plane, two Gaussian and one a mixture of
-two; SMSVM, ImVM and Sparse-OVA with their smallest basis that reaches the same accuracy on
-3,000 test points, that of SMSVM at the end of its growth. The paper does not give its distribution; the
-spread here was set so that the accuracy is near its 94.66 %. gamma and C are chosen on the training points,
-as in `sparse_multiclass`; `SEEDS` draws of points, of which the picture shows the first. Figure 2: how the
-basis vectors of SMSVM and Sparse-OVA at equal test accuracy are spread over the classes of dna and satimage,
-with gamma and C of sparse_multiclass.csv, over `SEEDS` seeds; the picture shows the means. "constant" answers
-the most frequent class. `vectors_spread` and `accuracy_spread` are standard deviations.
+Figure 1: 300 training points of three classes in the plane, two Gaussian and one a mixture of two. SMSVM,
+ImVM and Sparse-OVA have their smallest basis with the same accuracy on 3,000 test points, that of SMSVM at
+the end of its growth. The paper does not give its distribution; the spread here gives about its accuracy of
+94.66 %. gamma and C are chosen on the training points, as in `sparse_multiclass`; `SEEDS` draws, of which
+the figure shows the first. Figure 2: basis vectors of SMSVM and Sparse-OVA per class of dna and satimage at
+equal test accuracy, with gamma and C of sparse_multiclass.csv; the figure shows means over `SEEDS` seeds.
+"constant" predicts the most frequent class. `vectors_spread` and `accuracy_spread` are standard deviations.
 """
 
 from __future__ import annotations
@@ -103,6 +102,7 @@ def picture(X: np.ndarray, y: np.ndarray, machines: dict[str, tuple[Any, float]]
         axis.plot(*small.basis_vectors_.T, "o", ms=9, mfc="none", mec="black")
         axis.set_title(f"{name}: {small.n_basis_} basis vectors, {accuracy:.2f} %")
     figure.tight_layout()
+    _results.RESULTS.mkdir(exist_ok=True)
     figure.savefig(_results.RESULTS / "sparse_boundaries.png", dpi=110)
 
 

@@ -4,45 +4,38 @@
     python -m experiments.sparse_multiclass dna satimage shuttle letter
     python -m experiments.sparse_multiclass poker
 
-Features are standardised on the training part (dna: left as 0/1). gamma and C are chosen for each
-method from gamma = 1/8, 1/2, 2, 8 (times 1/n_features) and C = 1, 10, 100, 1000, and in steps of 4 and 10
-beyond as far as the best of them stands at an end (`GAMMA`, `COST`), by cross-validation on the
-training part: at most `TUNING` samples of it, drawn at random, 3 folds (2 from 500 samples on), and
-at most `TUNING_BASIS` basis vectors. CS and WW, whose loss is the hinge too, take the choice made
-for SVC, and the variants of SMSVM and ImVM theirs. Sets without a test part are cross-validated in
-3 folds, with the choice made anew in each;
-their rows hold means over the folds. On the others the sparse machines, whose candidates are drawn at random,
-grow from `SEEDS` seeds with one choice. `runs` says how many fits a row is the mean of, and `vectors_spread`
-and `accuracy_spread` (that of the whole basis) are standard deviations over them. In the result file gamma is
-given times n_features.
+Features are standardised on the training part (dna: left as 0/1). gamma and C are chosen for each method
+from gamma = 1/8, 1/2, 2, 8 (times 1/n_features) and C = 1, 10, 100, 1000, and in steps of 4 and 10 beyond
+while the best is at an end (`GAMMA`, `COST`), by cross-validation on at most `TUNING` random training
+samples, 3 folds (2 from 500 samples on), with at most `TUNING_BASIS` basis vectors. CS and WW use the
+choice for SVC, the variants of SMSVM and ImVM that of their model. Sets without a test part are
+cross-validated in 3 folds with separate choices; their rows are means over the folds. On the others the
+sparse machines grow from `SEEDS` seeds with one choice. `runs` is the number of fits of a row;
+`vectors_spread` and `accuracy_spread` (of the whole basis) are standard deviations over them. The result
+file has gamma times n_features.
 
-The test speakers of vowel are not those of its training part, and no method comes near the
-paper's accuracy on them; "vowel (3-fold)" cross-validates the 528 training samples instead, as the
-paper may have done.
+The test speakers of vowel differ from the training speakers, and no method reaches the paper's accuracy on
+them; "vowel (3-fold)" cross-validates the 528 training samples instead.
 
-SMSVM grows until five basis vectors in a row lower the objective by less than a thousandth each
-(the paper: one; a single draw of candidates can be unlucky), the others to the cap of the set. `goal` is
-the paper's accuracy or, where the path of SMSVM does not come to it, the best accuracy on that path; for
-every sparse machine alike `vectors` is the smallest basis whose accuracy is the goal at least, over the mean
-of the folds, and where none is (`reached`), the basis with its best accuracy. So sizes are read off
-the test part, as in the paper; `accuracy_grown` is the accuracy of the whole basis. Where SMSVM's own best is
-the goal, that favours it: so `common_goal` is the best accuracy that SMSVM, ImVM and Sparse-OVA all come to,
-and `vectors_to_common` what each of them needs for it; `vectors_to_paper` is what each needs for the paper's
-own accuracy, blank where it does not come to it. "ImVM, full scoring"
-judges a candidate by a Newton step in all coefficients, as it was published, and "SMSVM, squared CS" has the
-squared Crammer-Singer loss of the supplement; both are run on the smallest sets (`FULL_SCORING`). "constant"
-answers the most frequent class of the training part.
+SMSVM grows until five basis vectors in a row lower the objective by less than a thousandth each (paper:
+one), the others to the cap of the set. `goal` is the paper's accuracy or, if SMSVM does not reach it, the
+best accuracy of SMSVM. For every sparse machine `vectors` is the smallest basis that reaches the goal, over
+the mean of the folds, or the basis with its best accuracy if none does (`reached`). Sizes are read off the
+test part, as in the paper; `accuracy_grown` is the accuracy of the whole basis. A goal that is SMSVM's own
+best favours SMSVM, so `common_goal` is the best accuracy that SMSVM, ImVM and Sparse-OVA all reach, with
+`vectors_to_common` for each; `vectors_to_paper` is for the paper's own accuracy, blank if it is not
+reached. "ImVM, full scoring" scores a candidate by a Newton step in all coefficients, as published; "SMSVM,
+squared CS" has the squared Crammer-Singer loss of the supplement; both run on the smallest sets
+(`FULL_SCORING`). "constant" predicts the most frequent class of the training part.
 
 sparse_friedman.csv: mean ranks of these three over the sets, and Friedman's test (table 4).
 
-With --keep-choices gamma and C of sets with a test part are taken from the result file; --methods SVC CS WW
-runs these alone, with the goal of the result file.
-Times are CPU seconds of one thread, those of the whole training (`grown_to` basis vectors) and of
-predicting the test part; the machine may be shared with others. Training with the final gamma and
-C that is not over after `LIMIT` seconds ends with the next round, and `note` says so; the row then
-describes the model reached. Of shuttle 10,000 training samples are taken; on poker, where a million hands are
-predicted, the paths are followed on the first 50,000 of them, and SVC, CS and WW predict 10,000, their time
-scaled up (`part_of_set`).
+--keep-choices takes gamma and C of sets with a test part from the result file; --methods SVC CS WW runs
+these alone, with the goal of the result file. Times are CPU seconds of one thread, of the whole training
+(`grown_to` basis vectors) and of predicting the test part. Training with the final gamma and C stops with
+the first round after `LIMIT` seconds, and `note` says so. shuttle has 10,000 training samples; on poker the
+paths are followed on the first 50,000 test hands, and SVC, CS and WW predict 10,000, with their time scaled
+(`part_of_set`).
 """
 
 from __future__ import annotations

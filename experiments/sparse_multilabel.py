@@ -4,38 +4,34 @@
     python -m experiments.sparse_multilabel mediamill-reduced "awa1 (5000)"
     python -m experiments.sparse_multilabel pairs animals
 
-SM3L and SM3L-P share a small basis among all labels; M3L and M3L-P are the full kernel models.
-The -P models know label correlations R: for the animals (zero-shot: 40 classes train, 10 others
-test) R comes from the attribute signatures of the ten test classes, as in the paper; for
-yeast and mediamill the paper does not say how R was found, and here it is the correlation of
-the training labels, shrunk by 0.1. mediamill-reduced is a public subset (1,500 training and 500
-test samples) of the paper's 5,000 and 12,914.
+SM3L and SM3L-P share a small basis among all labels; M3L and M3L-P are the full kernel models. The -P
+models use label correlations R. For the animals (zero-shot: 40 training classes, 10 test classes) R comes
+from the attribute signatures of the test classes, as in the paper; for yeast and mediamill the paper gives
+no rule, and R is the correlation of the training labels, shrunk by 0.1. mediamill-reduced is a public
+subset (1,500 training and 500 test samples) of the paper's 5,000 and 12,914.
 
-RBF kernel; gamma = 1 / (median squared distance) for the animals, else 1 / (n_features
-variance). C is chosen among 0.01 ... 100 by 3-fold cross-validated Hamming loss on at most 1,000
-training samples, with 40 basis vectors at most (for the animals: over folds of whole training
-classes, with R of the held-out classes). A sparse machine grows to `GROWN_LARGE` basis vectors (`GROWN`
-on yeast); its smallest basis whose test loss is within 0.1 points of its loss at the
-end is given, with both losses. The images of the animals are drawn `DRAWS` times; on yeast and mediamill,
-whose parts are given, the sparse machines grow from so many seeds with one choice of C, and the full models,
-in which nothing is random, are fitted once. Rows hold means and standard deviations. "constant" answers the
-more frequent sign of every label of the training part, "prior alone" the sign of the mean signature of the
-test classes. Rows of the animals also have, of the whole basis, the share of images whose animal is
-recognised (chance: 10 %), the area under the ROC curve averaged over attributes, and the number of distinct
-answers to 6,180 images. `training_s` is CPU time of one thread; the machine may be shared with others.
+RBF kernel; gamma = 1 / (median squared distance) for the animals, else 1 / (n_features variance). C is
+chosen among 0.01 ... 100 by 3-fold cross-validated Hamming loss on at most 1,000 training samples, with at
+most 40 basis vectors (for the animals over folds of whole training classes, with R of the held-out
+classes). A sparse machine grows to `GROWN_LARGE` basis vectors (`GROWN` on yeast); the row has its smallest
+basis with a test loss within 0.1 points of the final one, and both losses. The animals have `DRAWS` draws
+of images; on yeast and mediamill the sparse machines have as many seeds with one choice of C, and the full
+models one fit. Rows are means and standard deviations. "constant" predicts the more frequent sign of every
+training label, "prior alone" the sign of the mean signature of the test classes. Rows of the animals also
+have, for the whole basis, the share of images whose animal is recognised (chance: 10 %), the area under the
+ROC curve averaged over attributes, and the number of distinct predictions. `training_s` is CPU time of one
+thread.
 
 sparse_label_pairs.csv (table 6): two labels, R = [1 r; r 1] with r the mean of their products in the test
-part, as in the paper; `DRAWS` draws. Labels 1 and 43 of the animals, 200 images. Labels are numbered
-otherwise in mediamill-reduced, and its parts are alike: the two labels that are most frequent in training are
-taken, 800 training samples, and of the test samples those whose two labels agree are thinned until r is that
-of the paper's first pair. The paper's pairs of scene are left out: scene is not at hand. Beside the loss
-stand the area under the ROC curve and the number of distinct answers; two labels do not tell ten animals
-apart, so there is no share of animals recognised, and r tells no sign, so "prior alone" is the sign of the
-mean signature here too.
-sparse_animal_labels.csv (figure 3): for every unseen animal the five labels with the highest mean score of
-SM3L-P over its images (`labels`: in the first of `DRAWS` draws of 200 training images), how many of them the
-animal has, mean and standard deviation over the draws, and how many it has of the five labels that are the
-most frequent among the ten unseen animals.
+part, as in the paper; `DRAWS` draws. Labels 1 and 43 of the animals, 200 images. mediamill-reduced numbers
+its labels differently, and its parts are alike: the two most frequent training labels, 800 training
+samples, and test samples thinned until r is that of the paper's first pair. The paper's pairs of scene are
+left out because the data set is not available. The table also has the area under the ROC curve and the
+number of distinct predictions; "prior alone" is the sign of the mean signature. sparse_animal_labels.csv
+(figure 3): for every test animal the five labels with the highest mean score of SM3L-P over its images
+(`labels`: in the first of `DRAWS` draws of 200 training images), how many of them the animal has, mean and
+standard deviation over the draws, and how many it has of the five labels that are most frequent among the
+test animals.
 """
 
 from __future__ import annotations

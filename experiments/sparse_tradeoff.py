@@ -4,17 +4,16 @@
     python -m experiments.sparse_tradeoff letter
 
 Standardised features, RBF kernel. gamma (1/8, 1/2, 2, 8 times 1/n_features) and C (1, 10, 100, 1000), and
-further in steps of 4 and 10 where the best is at an end (`GAMMA`, `COST`), are chosen by 2-fold
+beyond in steps of 4 and 10 while the best is at an end (`GAMMA`, `COST`), are chosen by 2-fold
 cross-validation on `TUNING` training samples: for SMSVM with 60 basis vectors, for Nystroem with 60
-landmarks, and from 250 landmarks on anew with 350 (on letter with `MANY` samples, as fewer choose a kernel
-that is too wide for so many landmarks), for SVC as it is. SMSVM's whole curve comes from one fit; beside
-the one with 25 candidates for a new basis vector stands one with 100, at the same gamma and C. Nystroem
-draws its landmarks at random and trains LinearSVC (squared hinge) on the mapped features. It grows until it
-is better than SMSVM at its best, or until a fit took more than `LIMIT` seconds of CPU time. Both are means
-over three seeds, with their spread.
+landmarks, and from 250 landmarks on again with 350 (on letter with `MANY` samples, because fewer choose too
+wide a kernel), and for SVC. The whole curve of SMSVM comes from one fit, with 25 and with 100 candidates
+per basis vector at the same gamma and C. Nystroem draws its landmarks at random and trains LinearSVC
+(squared hinge) on the mapped features, with more landmarks until it is better than the best of SMSVM, or
+until a fit took more than `LIMIT` CPU seconds. Both are means over three seeds, with their spread.
 
-The CSV also has, for sizes of SMSVM's basis, the number of landmarks that Nystroem needs for the
-same accuracy (interpolated between the sizes tried; blank beyond the largest) and their ratio.
+The CSV also has, for sizes of SMSVM's basis, the number of landmarks that Nystroem needs for the same
+accuracy (interpolated; blank beyond the largest) and their ratio.
 """
 
 from __future__ import annotations

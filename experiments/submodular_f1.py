@@ -1,29 +1,27 @@
-"""Figure 1 and beyond: example F1 of the submodular machine and of what else one could use.
+"""Figure 1 and beyond: example F1 of the submodular machine and of other methods.
 
     python -m experiments.submodular_f1                       # figure1 and table, all sets
     python -m experiments.submodular_f1 figure1 yeast         # 1 %, 10 %, 100 % of the features
     python -m experiments.submodular_f1 table medical --draws 0 1 2
-    python -m experiments.submodular_f1 again                 # final fits that time ended, as chosen then
-    python -m experiments.submodular_f1 plot                  # means and picture, from the results kept
+    python -m experiments.submodular_f1 again                 # repeat the final fits that reached the limit
+    python -m experiments.submodular_f1 plot                  # means and figure, from the stored results
 
-A draw chooses the features at random; with all of them, draw 0 has the published parts and every further one
-a training and a test part of the same sizes, drawn anew from all samples.
-C and the interaction scale (0 is RML) are chosen by cross-validation on the training part, in `FOLDS` folds
-(the paper: 5), for every scale of `SCALES`. C goes in steps of ten, from three values on as far as the best
-of them stands at an end (to 1e-6 and 1e4), and the larger of two that are equally good counts; `edge` says
-what was chosen at an end all the same. In validation a fit of the submodular machine stops at a gap of 5 %,
-or with the first epoch that ends after `VALIDATION` CPU seconds; `note` says how many did. The final fit
-heads for 1 %, at most `FINAL` CPU seconds long, and `note` says where time ended it, or where it stood still
-for the 1,000 epochs that it has: with more than 15 labels training finds its sets by Algorithm 2, as in the
-paper, and `gap` holds what that may have missed; with fewer, exactly. "constant set" answers one set for all
-samples, the one grown label by label for the best example F1 on the training part. Tuned thresholds take the
-C chosen for binary relevance. RAkEL has labelsets of V/2 labels and 2 V models (the paper's "2 N" is read as
-twice the number of labels) on ridge classifiers, and is left out beyond `RAKEL_LABELS` labels; ML-kNN has ten
-neighbours and s = 1.
-The paper gives a figure without numbers: with all features its model and RML are about equal, with fewer its
-model is better.
-`cpu_s` counts choice and final fit; on bibtex, birds and medical without the final fits that `again` made.
-Results: results/submodular_f1.csv, written as they come, results/submodular_f1_means.csv and
+A draw chooses the features at random; with all of them, draw 0 has the published parts and every further
+one a random training and test part of the same sizes. C and the interaction scale (0 is RML) are chosen by
+cross-validation on the training part in `FOLDS` folds (paper: 5), for every scale of `SCALES`. C goes in
+steps of ten, from three values on while the best is at an end (to 1e-6 and 1e4); the larger of two equally
+good values counts, and `edge` marks a choice at an end. In validation a fit of the submodular machine stops
+at a gap of 5 %, or with the first epoch after `VALIDATION` CPU seconds; `note` counts these. The final fit
+has a tolerance of 1 % and at most `FINAL` CPU seconds; `note` says if time or 1,000 epochs ended it. With
+more than 15 labels training uses Algorithm 2, as in the paper, and `gap` contains what it may have missed;
+with fewer, inference is exact. "constant set" predicts one set for all samples, built label by label for
+the best example F1 on the training part. Tuned thresholds use the C of binary relevance. RAkEL has
+labelsets of V/2 labels and 2 V models (the paper's "2 N" is read as twice the number of labels) on ridge
+classifiers, and is left out beyond `RAKEL_LABELS` labels; ML-kNN has ten neighbours and s = 1.
+
+The paper has a figure without numbers: with all features its model and RML are about equal, with fewer its
+model is better. `cpu_s` is the time of choice and final fit; on bibtex, birds and medical without the final
+fits of `again`. Results: results/submodular_f1.csv, written row by row, results/submodular_f1_means.csv and
 results/submodular_figure1.png.
 """
 

@@ -1,16 +1,16 @@
-"""Figure 2: how good is the paper's inference while training on yeast?
+"""Figure 2: quality of the paper's inference while training on yeast.
 
     python -m experiments.submodular_inference                # 100 iterations, about 3 minutes
     python -m experiments.submodular_inference --iterations 5
 
-At every iterate of the bundle method all samples are inferred four ways: by enumeration of the 2^14
-sets, by Algorithm 2 (largest maximisers), with Algorithm 3's certificate, and exactly. Recorded per
-iteration: how often Algorithm 2 is optimal (the paper: more than 50 %), how often Algorithm 3 proves it,
-how often the exact search settles at its root and agrees with enumeration, and by how much Algorithm 2
-misjudges the objective (the paper: below 4 % after the first iterations). A second run trains with
-Algorithm 2, for `SECONDS` CPU seconds at most, and reports the true objective of what it finds, beside the
-example F1 on the training part of one set for all samples. Results: results/submodular_inference.csv
-and .png, results/submodular_inexact_training.csv.
+At every iterate of the bundle method the sets of all samples are computed four ways: by enumeration of the
+2^14 sets, by Algorithm 2 (largest maximisers), with Algorithm 3's certificate, and exactly. Columns per
+iteration: how often Algorithm 2 is optimal (paper: more than 50 %), how often Algorithm 3 proves it, how
+often the exact search ends at its root and agrees with enumeration, and the relative error of Algorithm 2
+in the objective (paper: below 4 % after the first iterations). A second run trains with Algorithm 2 for at
+most `SECONDS` CPU seconds and reports the true objective, beside the example F1 on the training part of one
+set for all samples. Results: results/submodular_inference.csv and .png,
+results/submodular_inexact_training.csv.
 """
 
 from __future__ import annotations

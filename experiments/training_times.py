@@ -1,25 +1,24 @@
-"""Tables 1 and 2 of the M3L paper: training times without a prior, and what a linear fit reaches over time.
+"""Tables 1 and 2 of the M3L paper: training times without a prior, and a linear fit over time.
 
     OPENBLAS_NUM_THREADS=1 python -m experiments.training_times [data set ...] [--kinds "linear,rbf"]
     OPENBLAS_NUM_THREADS=1 python -m experiments.training_times --small
 
 Table 1: the paper's solvers (`dca` for linear models, `smo` for kernels), the default, and one LinearSVC
 (hinge loss, tol=0.01) or one SVC (tol=1e-3, a cache of 1,000 MB) per label, on the first rows of a random
-order of the training part. (With a linear kernel the default is the linear model, whose rows are those of
-"linear".) RBF with gamma="scale", C = 1, dense features standardised. Ours stop at a
-certified relative gap of 1e-3; of LinearSVC, which has the same objective, `excess` says how far above that
-of the default it stopped; SVC has another one (its intercept is free). With more than `PEER_LABELS` labels,
-one machine per label is timed on so many of them, spread evenly over the order of their frequency, and its
-seconds are scaled to all (`labels_timed`). The paper's seconds are those of its row of the same data and
-2,000 samples, on its machine: compare ratios.
+order of the training part. (With a linear kernel the default is the linear model, in the rows of "linear".)
+RBF with gamma="scale", C = 1, dense features standardised. Ours stop at a certified relative gap of 1e-3.
+For LinearSVC, which has the same objective, `excess` is its distance above the objective of the default;
+SVC has another objective (a free intercept). With more than `PEER_LABELS` labels, one machine per label is
+timed on so many of them, evenly spaced by frequency, and its seconds are scaled (`labels_timed`). The
+paper's seconds are for the same data and 2,000 samples on its machine: compare ratios.
 
-Table 2: RCV1, linear, 101 topics; seconds, dual objective, training and test Hamming loss at falling
+Table 2: RCV1, linear, 101 topics; seconds, dual objective, training and test Hamming loss at decreasing
 tolerances.
 
-CPU seconds of one process, compiling not counted: the mean over `seeds` orders that the samples are visited
-in, with their spread and the largest gap (SVC has no such order and one run). A fit of ours ends after `OURS`
-seconds, and `gap` and `note` tell. Where LinearSVC or SVC takes more than `MOST` seconds for all labels, it
-is not tried at larger sizes; the row says so. Results: results/training_times.csv and rcv1_over_time.csv.
+CPU seconds of one process without compilation: the mean over `seeds` orders of the samples, with spread and
+the largest gap (SVC has one run). A fit of ours ends after `OURS` seconds, and `gap` and `note` say so. If
+LinearSVC or SVC takes more than `MOST` seconds for all labels, larger sizes are skipped and the row says
+so. Results: results/training_times.csv and rcv1_over_time.csv.
 """
 
 from __future__ import annotations

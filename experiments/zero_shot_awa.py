@@ -1,25 +1,24 @@
-"""Zero-shot attributes of animals: independent labels, a prior from the unseen classes, and constants.
+"""Zero-shot attributes of animals: independent labels, a prior from the test classes, and constants.
 
     python -m experiments.zero_shot_awa                     # ten draws of 200 images, three of 1,000
     python -m experiments.zero_shot_awa all --device cuda   # all 24,295 (minutes on a GPU)
-    python -m experiments.zero_shot_awa --small             # one draw of 80 images, to see that it runs
+    python -m experiments.zero_shot_awa --small             # one draw of 80 images
 
 Animals with Attributes: train on images of 40 classes, predict the 85 attributes of the 6,180 images of ten
-unseen ones. The prior is `priors.from_categories` on the attributes of those ten classes with the shares
-p(c) that they have in the test part, as in the paper. RBF with gamma = 1 / median squared distance; a bias.
+other classes. The prior is `priors.from_categories` on the attributes of these ten classes with their
+shares p(c) in the test part, as in the paper. RBF with gamma = 1 / median squared distance; a bias.
 
-Everything is chosen on the training classes of a draw: four folds of ten classes each play the unseen ones,
-with their own prior. "paper" rows choose C by the Hamming loss, once without a prior and once with it; the
-other rows choose C, the shrinkage of the prior towards independent labels and balanced weights by the measure
-that they name, with and without prior. C goes from 0.0002 in steps of ten to 5,000 / images. With all images
-and a linear kernel, settings are those that 1,000 images chose most often. With 200 images the "paper" rows
-are also made without a bias and with a prior whose p(c) is uniform. The C of the power set and the alpha of
-ridge regression are chosen in the same folds by the Hamming loss, in steps of ten. Beside the Hamming loss
-stand the share of images whose animal is recognised (as by `predict_category`; chance is 10 %), the area
-under the ROC curve averaged over attributes, the number of distinct answers to 6,180 images, and the largest
-duality gap of the models that were tested. The power set, one SVC over all classes, is left out beyond 5,000
-images, where LIBSVM takes too long.
-Results: zero_shot_awa.csv in experiments/results, or in the folder that MAXMARGIN_RESULTS names.
+All parameters are chosen on the training classes of a draw: four folds of ten classes stand in for the test
+classes, with their own prior. "paper" rows choose C by the Hamming loss, without and with a prior. The
+other rows choose C, the shrinkage of the prior and balanced weights by the measure that they name, with and
+without a prior. C goes from 0.0002 in steps of ten to 5,000 / images. With all images and a linear kernel,
+settings are those chosen most often with 1,000 images. With 200 images there are "paper" rows without a
+bias and with a uniform p(c). The C of the power set and the alpha of ridge regression are chosen in the
+same folds by the Hamming loss, in steps of ten. Other columns: the share of images whose animal is
+recognised (as by `predict_category`; chance is 10 %), the area under the ROC curve averaged over
+attributes, the number of distinct predictions, and the largest duality gap of the models. The power set,
+one SVC over all classes, is left out beyond 5,000 images, where LIBSVM takes too long. Results:
+zero_shot_awa.csv in experiments/results, or in MAXMARGIN_RESULTS.
 """
 
 from __future__ import annotations

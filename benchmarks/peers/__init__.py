@@ -1,4 +1,4 @@
-"""Who races: one file per peer, ours, and a null competitor that does nothing.
+"""Competitors: one file per peer, our estimators, and a null competitor that does nothing.
 
 A peer is imported when it is first called, so that a missing one costs nobody else the race. Adapters of
 one kind of race have the same arguments and answers, so that everybody is judged by the same objective:

@@ -1,4 +1,4 @@
-"""The null competitor: what a race costs in which nothing is computed."""
+"""The null competitor: the cost of a race that computes nothing."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def learn(X: Any, y: np.ndarray, n_classes: int) -> tuple[float, np.ndarray]:
 
 
 def cut(scores: np.ndarray, index: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Only looks at the sign of the scores: what a batch costs without any cut."""
+    """Return the sign of the unary scores: the cost of a batch without cuts."""
     return scores > 0

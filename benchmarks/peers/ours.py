@@ -102,7 +102,7 @@ def learn_dictionaries(X: Any, y: np.ndarray, n_classes: int) -> tuple[float, np
 
 
 def graph(n_labels: int, index: np.ndarray, weight: np.ndarray) -> Any:
-    """What all cuts of one graph share; made once per model."""
+    """The graph that all cuts share, built once per model."""
     from maxmargin.submodular.problem import weighted_graph
 
     return weighted_graph(n_labels, index, weight)

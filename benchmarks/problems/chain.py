@@ -1,17 +1,16 @@
 """Races of `ChainSVC` on OCR words, one thread each.
 
 decoding   letters per second on the test words against sklearn-crfsuite, with its feature dictionaries
-           turned into its own item sequences beforehand (not counted) and without; "nothing"
-           answers with one label and shows what reading the input costs; both models have the
-           parameters that folds of the training words choose (experiments/ocr_words.py)
+           converted to its item sequences beforehand (not timed) and without; "nothing" returns one label
+           and measures the cost of reading the input; both models have the parameters that folds of the
+           training words choose (experiments/ocr_words.py)
 training   the default solver against block-coordinate Frank-Wolfe, both to the same certified gap
            (-p tol=1e-2, -p lam=[0.01])
 growth     time of an epoch and of decoding, and memory, against the length of the sequences and
-           the number of labels, on made data
+           the number of labels, on generated data
 
-Every run has a process of its own, in which a small run comes first so that compilation is
-reported apart; the competitors take turns, and the median of three runs counts. Results go to
-chain_race.csv (decoding and training), chain_growth.csv and chain_growth.png.
+Every run has its own process, in which a small run compiles first. Competitors take turns, and the median of
+three runs counts. Results: chain_race.csv (decoding and training), chain_growth.csv and chain_growth.png.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ def made(
 def rows_of(
     title: str, competitors: Sequence[Competitor], describe: Callable[[Any], Row], setting: Setting
 ) -> list[Row]:
-    """Median seconds of every competitor, and how many times the first one's, which is ours."""
+    """Return the median seconds of every competitor, and their ratio to the first one, which is ours."""
     results = race(competitors, setting.times(REPEATS))
     first = next(iter(results.values())).seconds
     return [

@@ -1,23 +1,22 @@
-"""Every estimator as it comes, without a parameter, on tables as they come: nobody is tuned.
+"""Every estimator with its default parameters, on raw and standardised tables.
 
 python -m benchmarks defaults                                       # all sets (MAXMARGIN_DATA for most)
 python -m benchmarks defaults multiclass -p 'names=["wine"]'        # one of them
 python -m benchmarks defaults multilabel -p limit=30                # CPU seconds a fit may take
-python -m benchmarks defaults -p resume=true                        # only what the file does not hold yet
+python -m benchmarks defaults -p resume=true                        # only rows that the file lacks
 
 On two cores, in about a quarter of an hour:
 
 taskset -c 0 python -m benchmarks defaults multiclass & taskset -c 1 python -m benchmarks defaults multilabel
 
-More sets can run at once, each on a core of its own; they write to one file. A last run then writes the
-tables, and says how many there were: python -m benchmarks defaults -p resume=true -p at_once=6
+Several runs may write to one file, each on a core of its own. A last run then writes the tables; pass the
+number of parallel runs: python -m benchmarks defaults -p resume=true -p at_once=6
 
-Raw and with columns of mean 0 and variance 1 (sparse tables: raw alone), in the split of the source, else
-with three in ten rows to test, drawn by class. Each fit runs in a process of its own after a fit of some
-rows, so that compiling is not counted, three times unless it takes long, and the median of its CPU
-seconds is kept; ">" marks one that passed the limit, with the fit before. "!" marks a fit that said that
-it did not converge. Kernel machines get tables of up to 8,000 rows. Results go to defaults.csv after every
-fit, and as tables for people to defaults.md.
+Tables are raw, and with columns of mean 0 and variance 1 (sparse tables: raw only), in the split of the
+source, or with 30 % of the rows for the test, stratified by class. Each fit runs in its own process after a
+small fit that compiles, three times unless it takes long; the median of its CPU seconds counts. ">" marks a
+fit that exceeded the limit, with its time. "!" marks a fit that warned of no convergence. Kernel machines get
+tables of up to 8,000 rows. Results: defaults.csv after every fit, and tables in defaults.md.
 """
 
 from __future__ import annotations
@@ -192,7 +191,7 @@ def _warm(table: Table, build: Build) -> None:
 
 
 def _fit(table: Table, build: Build) -> tuple[Any, float, bool]:
-    """The model, its CPU seconds, and whether it said that it converged."""
+    """Return the model, its CPU seconds, and whether it converged without a warning."""
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings(record=True) as caught:
@@ -271,7 +270,7 @@ def run(
     resume: bool = False,
     at_once: int = 1,
 ) -> None:
-    """All models on the named sets, or with `resume` those whose rows are not written yet."""
+    """Run all models on the named sets, or with `resume` those without a row in the file."""
     known = {tuple(row[k] for k in KEY) for row in written(setting)} if resume else set()
     for name in names:
         table = load(name)
@@ -358,7 +357,7 @@ def _cell(row: Mapping[str, str]) -> str:
 
 
 def summary(rows: Iterable[Mapping[str, str]]) -> str:
-    """Each of ours beside its peer: better, equal (to 0.005) and worse, and how their times compare."""
+    """Count where our models are better, equal (to 0.005) or worse than their peers, and compare times."""
     found = {(row["data"], row["prep"], row["task"], row["model"]): row for row in rows}
     head = [
         "",

@@ -1,16 +1,15 @@
-"""Small tables at equal objective: seconds until LinearSVC's answer is as good as ours.
+"""Small tables at equal objective: seconds until LinearSVC has an objective as good as ours.
 
 multiclass  MultiClassSVC() beside LinearSVC(multi_class="crammer_singer")
 multilabel  MultiLabelSVC() on one 0/1 column per class beside LinearSVC(loss="hinge"), one-vs-rest
 rbf         MultiClassSVC(kernel="rbf") beside LinearSVC(multi_class="crammer_singer") on the eigenvectors of
-            the kernel matrix: with scikit-learn there is no other way to that objective
+            the kernel matrix, the only way to this objective in scikit-learn
 
-The tables of `defaults`, raw and, if dense, with columns of mean 0 and variance 1. LinearSVC is fitted with
-ever smaller `tol` until its objective, taken from its coefficients, is as small as ours or within 1e-3 of our
-dual objective, which no answer can be below; `tol` says with which. ">" marks where it was stopped first,
-after `MOST` times our seconds. Beside it LinearSVC() or SVC() as it comes, whose objective is another one.
-CPU seconds of one thread, the least of as many fits as go into `LEAST` seconds, in turns. Results go to
-equal_objective_<race>.csv.
+The tables of `defaults`, raw and, if dense, standardised. LinearSVC is fitted with decreasing `tol` until its
+objective, computed from its coefficients, is as small as ours or within 1e-3 of our dual objective; the
+column `tol` has the last value. ">" marks a fit that was stopped after `MOST` times our seconds. LinearSVC()
+or SVC() with default parameters is shown for comparison; its objective is another one. CPU seconds of one
+thread, the minimum of as many fits as take `LEAST` seconds, in turns. Results: equal_objective_<race>.csv.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class LinearOnKernel(BaseEstimator):
 
 
 def with_kernel(model: Any, X: Any, y: np.ndarray) -> float:
-    """Ours as certified, the peer's by its rows."""
+    """Return our certified objective, and that of the peer from its rows."""
     if isinstance(model, MultiClassSVC):
         return model.primal_objective_
     return crammer_singer(model, model.rows_, y)
@@ -120,7 +119,7 @@ def within(model: Any, table: Table, objective: Objective, allowed: float) -> tu
 
 
 def as_good(peer: Any, table: Table, objective: Objective, ours: Any, allowed: float) -> float | None:
-    """The largest `tol` with which the peer is as good as ours; None if that takes too long."""
+    """Return the largest `tol` with which the peer is as good as ours, or None if that takes too long."""
     enough = max(objective(ours, table.X, table.y), ours.dual_objective_ * (1 + 1e-3))
     for tol in TOLS:
         found = within(clone(peer).set_params(tol=tol), table, objective, allowed)

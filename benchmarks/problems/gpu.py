@@ -1,19 +1,18 @@
-"""Races of kernel machines on a GPU.
+"""Races on a GPU.
 
 animals  all training images of Animals with Attributes, RBF: C = .01, .1, 1; with a prior of rank 10
 letter   MultiClassSVC with RBF, both losses
-linear   text-like sparse rows, 103 labels; the CPU with two threads
-sparse   SparseMultiClassSVC and SparseMultiLabelSVC, made data, 100 basis vectors
-growth   made data: samples, labels and C
-predict  scores of 10^6 rows against 10^4 support vectors, in floating point operations a second
-large    200,000 samples x 100 labels, kernel values made by rows
+linear   sparse rows like text, 103 labels; the CPU with two threads
+sparse   SparseMultiClassSVC and SparseMultiLabelSVC, generated data, 100 basis vectors
+growth   generated data: samples, labels and C
+predict  scores of 10^6 rows against 10^4 support vectors, in floating point operations per second
+large    200,000 samples x 100 labels, kernel values computed by rows
 
-Everybody heads for the certified relative gap 1e-3. "gradient" is an accelerated projected gradient method
-on all labels at once in PyTorch, on the same device; "cpu" is the same estimator on the CPU; "SVC" is
-scikit-learn's, label by label, on the first labels alone, its time extended to all. Compilation is apart: the
-first fit is not counted. Who takes over a minute (sparse: 40 seconds, growth: ten) is stopped, and
-the row says the gap reached.
-Results go to gpu_<race>.csv and gpu_growth.png.
+All stop at a certified relative gap of 1e-3. "gradient" is an accelerated projected gradient method on all
+labels at once in PyTorch, on the same device; "cpu" is the same estimator on the CPU; "SVC" is scikit-learn's
+on the first labels, with its time scaled to all. The first fit, which compiles, is not timed. A fit of more
+than a minute (sparse: 40 seconds, growth: ten) is stopped, and its row has the gap reached. Results:
+gpu_<race>.csv and gpu_growth.png.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""How training time grows with samples, features, labels and C: one is varied, the others stay.
+"""Growth of training time with samples, features, labels and C: one varies, the others are fixed.
 
 submodular  SubmodularSVC, to a gap of 1e-2
-sparse      SparseMultiClassSVC with 50 vectors, and with the number of vectors varied
+sparse      SparseMultiClassSVC with 50 vectors, and with a varying number of vectors
 kernel      MultiClassSVC with an RBF kernel, to a gap of 1e-3; SVC (one-vs-one) beside it
 
-On made data: clouds around a random centre for every class, a tenth of the labels drawn anew; for submodular
-that of scikit-learn's make_multilabel_classification. Seconds are processor seconds of one thread, the
-fewer of two fits, of which the first may compile. `reached` is the relative gap reached.
-Results go to growth_submodular.csv, growth_sparse.csv, growth_kernel.csv and plots of the same names.
+Generated data: Gaussian clouds with a random centre per class and 10 % random labels; for submodular
+scikit-learn's make_multilabel_classification. CPU seconds of one thread, the minimum of two fits, of which
+the first may compile. `reached` is the relative gap. Results: growth_<race>.csv and .png.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def sets(samples: int, features: int, labels: int) -> Data:
 
 @dataclass(frozen=True)
 class Subject:
-    """Models by name, each built for a size; its data; the usual size, and what is varied from there."""
+    """Models by name, built for a size; their data; the usual size, and the sizes that vary."""
 
     models: Mapping[str, Callable[[Size], Any]]
     data: Callable[..., Data]

@@ -6,12 +6,12 @@ growth    time against images and labels
 all       24,295 images: time and peak memory, one thread and two
 
 Every measurement is a fresh process with one BLAS thread, so that its peak memory is its own; the
-processes of the competitors alternate. Seconds are those of a fit after a first fit on 100 images, which
-compiles and is reported apart ("first_seconds"). C = 1 and gamma="scale" for all. `gap` is the relative
-duality gap (P - D) / P summed over labels, recomputed here in float64 from the coefficients that the
-competitor returned; ours stop at a certified 1e-3. SVC is run with its default tol (1e-3) and with tol=0.02,
-which brings it near the same gap. Results: kernel_multilabel.csv (median of the repeats; a competitor whose
-first fit takes over a minute is not repeated) and kernel_multilabel_growth.png.
+competitors take turns. A first fit on 100 images compiles and is reported as "first_seconds". C = 1 and
+gamma="scale". `gap` is the relative duality gap (P - D) / P summed over labels, recomputed in float64 from
+the coefficients of the competitor; ours stop at a certified 1e-3. SVC runs with its default tol (1e-3) and
+with tol=0.02, which gives about the same gap. Results: kernel_multilabel.csv (median of the
+repeats; a competitor whose first fit takes more than a minute is not repeated) and
+kernel_multilabel_growth.png.
 
 `benchmarks/tried/multilabel.md` lists what was tried.
 """
@@ -47,7 +47,7 @@ class Problem:
 
     @property
     def gamma(self) -> float:
-        """What gamma="scale" stands for."""
+        """The value of gamma="scale"."""
         return 1 / (self.X.shape[1] * self.X.var())
 
     def part(self, n: int) -> Problem:
@@ -82,7 +82,7 @@ def toy(n_images: int, n_labels: int) -> Problem:
 
 @dataclass(frozen=True)
 class Entry:
-    """How to fit, and how to read the coefficients of what was fitted; None for a gap that ours certifies."""
+    """Functions that fit and read the coefficients; None for a gap that our estimators certify."""
 
     fit: Callable[[Problem], Any]
     coefficients: Callable[[Problem, Any], tuple[np.ndarray, np.ndarray, float]] | None
@@ -120,7 +120,7 @@ TIED = {
 def at_sizes(
     entries: dict[str, Entry], sizes: Sequence[tuple[int, int]], repeats: int, setting: Setting
 ) -> list[Row]:
-    """Medians of all entries at each size, written beside what is in the file already."""
+    """Write the medians of all entries at each size, and leave the other rows of the file."""
     rows: list[Row] = []
     for n_images, n_labels in [(300, 8)] if setting.small else sizes:
         prepare = partial(toy if setting.small else animals, n_images, n_labels)

@@ -1,10 +1,9 @@
-"""A large SVMlight file through the command line: peak memory and time of `info`, `fit` and `predict`.
+"""A large SVMlight file on the command line: peak memory and time of `info`, `fit` and `predict`.
 
 commands    the only race; -p gib=1
 
-The file is drawn at random, shaped like text, in a temporary directory that is removed afterwards. Peak
-memory is that of the whole process, with the interpreter and the libraries, of which the first row, a fit on
-a tiny file, gives an idea. Results go to large_file.csv.
+The file is random, shaped like text, in a temporary directory. Peak memory is that of the whole process with
+interpreter and libraries; the first row, a fit on a tiny file, shows their share. Results: large_file.csv.
 """
 
 from __future__ import annotations

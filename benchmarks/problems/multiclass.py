@@ -2,19 +2,19 @@
 
 letter, reuters-r52, 20newsgroups, mnist    a data set each: letter (/ 15), tf-idf, tf-idf, pixels / 255
 rbf                                         letter with an RBF kernel, beside SVC
-growth                                      ours on generated data of growing size: rows of 100 dense
-                                            features, and sparse rows with many classes
+growth                                      generated data of growing size: rows of 100 dense features, and
+                                            sparse rows with many classes
 
-No intercept, at lambda = 0.1, 0.01, 0.001, i.e. C = 1 / (lambda n). A run counts when it is certified
-to a relative gap of 1e-3: (P - D) / P <= 1e-3 with its own dual objective D, which LIBLINEAR prints.
-Peers are tried at finely spaced tolerances from loose to tight and the first that meets it is timed,
-the median of three. Rows named "by objective" ask less of the peer: that P be within 1e-3 of the best
-dual bound known, which nobody knows who runs it alone. One-vs-rest solves another objective and is
-there for information. Results go to multiclass.csv, multiclass_growth.csv and multiclass_growth.png.
+No intercept, lambda = 0.1, 0.01, 0.001, with C = 1 / (lambda n). A run counts if its certified relative gap
+is at most 1e-3: (P - D) / P <= 1e-3 with its own dual objective D, which LIBLINEAR prints. Peers are tried at
+finely spaced tolerances from loose to tight, and the first that reaches the gap is timed: the median of three
+runs. Rows named "by objective" only require P within 1e-3 of the best known dual bound, which a user of the
+peer cannot check. One-vs-rest solves another objective and is shown for information. Results:
+multiclass.csv, multiclass_growth.csv and multiclass_growth.png.
 
-With a kernel there is no peer with these objectives: `rbf` has both losses to a certified gap of 1e-3 beside
-SVC, which solves one small machine for each pair of classes to its default tolerance. Default C and gamma,
-raw and scaled columns; results go to multiclass_rbf.csv.
+No peer has these objectives with a kernel: `rbf` fits both losses to a certified gap of 1e-3 beside SVC,
+which solves one small problem per pair of classes to its default tolerance. Default C and gamma, raw and
+scaled columns. Results: multiclass_rbf.csv.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def sparse(classes: int, n: int = 20_000, d: int = 20_000, seed: int = 0) -> Pro
 
 @dataclass(frozen=True)
 class Entry:
-    """How to fit, the tolerances to try, and by what a run is judged.
+    """Function that fits, tolerances to try, and the criterion of a run.
 
     `judge` is "gap" (its own), "objective" (distance to the best bound known) or "none".
     """

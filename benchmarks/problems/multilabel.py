@@ -1,16 +1,15 @@
 """Races of the linear MultiLabelSVC.
 
 rcv1    equal certified gap 1e-3 and 1e-4, one and two threads, with a prior, and on the first 3,000 rows
-threads one and two threads on RCV1 in turns, fifteen times, and two fits at once, which share nothing
+threads one and two threads on RCV1 in turns, fifteen times, and two independent fits at once
 sets    bibtex, delicious, tmc2007-500, mediamill-reduced, yeast
-squared enron, tmc2007-500 and corel5k as they are, squared hinge loss, C = 1 and 100
-full    RCV1's full shape, generated; growth with samples, words and labels
-stages  where the CPU seconds of a fit on RCV1 go, and how much of its gap is the primal's
+squared enron, tmc2007-500 and corel5k, raw, squared hinge loss, C = 1 and 100
+full    the full shape of RCV1, generated; growth with samples, words and labels
+stages  CPU seconds of the stages of a fit on RCV1, and the share of the primal in its gap
 
-Everybody is judged by the same objective: the gap of a solution is its primal value against the
-best dual value known. A peer is given the loosest of its tolerances that meets the gap. Seconds are
-medians of three alternating runs, each in its own process; compilation is apart.
-Results go to multilabel_<race>.csv and multilabel_growth.png.
+All solutions are measured by one objective: the gap is the primal value minus the best known dual value. A
+peer runs at the loosest of its tolerances that reaches the gap. Seconds are medians of three runs in turns,
+each in its own process, without compilation. Results: multilabel_<race>.csv and multilabel_growth.png.
 
 `benchmarks/tried/multilabel.md` lists what was tried.
 """
@@ -81,7 +80,7 @@ class Problem:
         return replace(self, X=self.X[:n], Y=self.Y[:n, (on > 0) & (on < n)])
 
     def best_dual(self, prior: np.ndarray | None = None) -> float:
-        """A dual value within 1e-5 of the optimum, from a long run of ours."""
+        """Return a dual value within 1e-5 of the optimum, from a long run of our estimator."""
         options = {"loss": "squared_hinge"} if self.squared else {"prior": prior}
         model = MultiLabelSVC(C=self.C, tol=1e-5, n_jobs=-1, random_state=1, max_iter=3000, **options)
         return model.fit(self.X, self.Y).dual_objective_
@@ -174,7 +173,7 @@ NOTHING = Entry("nothing", nothing.multilabel_weights, (0.0,))
 def to_gap(
     problem: Problem, entries: Sequence[Entry], gap: float, dual: float, setting: Setting
 ) -> list[Row]:
-    """Everybody at the loosest setting that meets the gap; the first entry is ours."""
+    """Run every competitor at the loosest setting that reaches the gap; the first entry is ours."""
     chosen: dict[str, float] = {}
     entrants = []
     for entry in entries:
@@ -320,7 +319,7 @@ def squared(setting: Setting) -> None:
 
 
 def full(setting: Setting) -> None:
-    """The whole of RCV1's shape, and how seconds grow with samples, words and labels."""
+    """Run the full shape of RCV1, and the growth with samples, words and labels."""
     unit, usual = (300, {"nnz": 10, "labels": 8}) if setting.small else (50_000, {"nnz": 75, "labels": 103})
     shapes = [{"n": unit * k} for k in (1, 2, 4)]
     shapes += [{"n": unit, "nnz": nnz} for nnz in ((20,) if setting.small else (38, 150))]

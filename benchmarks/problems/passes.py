@@ -1,23 +1,21 @@
-"""Where the time of a linear `MultiClassSVC` goes, in passes over the rows, beside LIBLINEAR.
+"""Time of a linear `MultiClassSVC` fit in passes over the rows, beside LIBLINEAR.
 
 letter, reuters-r52, 20newsgroups, mnist    the problems of `multiclass`, lambda = 0.001, gap 1e-3
 
-A *pass* computes the scores of all classes for all rows and nothing else (`decision_function`): what any
-method does at least once to know where it stands. Columns, all in CPU seconds of one thread:
+A *pass* computes the scores of all classes for all rows (`decision_function`), which every method needs at
+least once. Columns, in CPU seconds of one thread:
 
 - `ours`, `liblinear`: a fit to a certified gap of 1e-3, and LinearSVC's Crammer-Singer machine at the loosest
-  tolerance with which its objective is within 1e-3 of the best bound known; medians of fits in turns;
-- `reading`: the sum over all stored numbers of X, once; `one_pass`: a pass as above;
-- `visits`: rows that our sweeps looked at, as multiples of all rows;
-- `sweeping`, `proving`, `rest`: shares of our fit spent in the sweeps, in the certificates (scores of all
-  rows and the weights from the stored dual, anew), and in everything else (checks, layout, order), the first
-  two by a profile, beside fits without one;
-- `visit_in_passes`: what a visit costs (scores, the block's best step, the weights of the classes that
-  move) over what a pass spends on a row;
-- `passes`, `passes_for_tenfold`: our whole fit in passes, and how many passes it could take to be ten times
-  as fast as LIBLINEAR.
+  tolerance with an objective within 1e-3 of the best known bound; medians of fits in turns;
+- `reading`: the sum of all stored entries of X, once; `one_pass`: a pass;
+- `visits`: rows visited by our sweeps, as multiples of all rows;
+- `sweeping`, `proving`, `rest`: shares of our fit in the sweeps, in the certificates, and in everything else
+  (validation, layout, order), by a profile of separate fits;
+- `visit_in_passes`: cost of a visit (scores, block step, updated weights) over that of a row in a pass;
+- `passes`, `passes_for_tenfold`: our fit in passes, and the number of passes of a fit ten times as fast as
+  LIBLINEAR.
 
-Results go to multiclass_passes.csv.
+Results: multiclass_passes.csv.
 """
 
 from __future__ import annotations

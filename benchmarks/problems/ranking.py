@@ -1,13 +1,13 @@
-"""Races of the online rankers: rounds per second, errors, growth, memory.
+"""Races of online rankers: rounds per second, errors, growth, memory.
 
-race      learners on the shipped mail stream, and on the Enron mailboxes where MAXMARGIN_DATA has them
+race      learners on the shipped mail stream, and on the Enron mailboxes if MAXMARGIN_DATA has them
 slow      slow peers on the first 1,000 rows of each, and ours on the same rows
-peers     errors of other learners, with their own defaults, on the whole of every mailbox, and how they fall
-growth    rounds per second as words, labels and rounds grow, and how far memory rises
+peers     errors of other learners with their default parameters on every mailbox, and their course
+growth    rounds per second as words, labels and rounds grow, and peak memory
 
-One thread. Every learner sees the same rows in the same order and predicts before it learns. Medians of
-five runs, learners alternating, each in a process of its own; the first call (compilation) is reported apart.
-Results go to ranking_race.csv, ranking_peers.csv, ranking_growth.csv and plots of the last two.
+One thread. Every learner receives the same rows in the same order and predicts before it learns. Medians of
+five runs, learners in turns, each in its own process; the first call (compilation) is reported separately.
+Results: ranking_race.csv, ranking_peers.csv, ranking_growth.csv and plots of the last two.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def learners(entries: dict[str, Any], part: bool, setting: Setting) -> None:
 
 
 def others(setting: Setting) -> None:
-    """Errors of the peers on whole mailboxes, and of ours at its defaults in the plot beside them."""
+    """Measure the errors of the peers on whole mailboxes, and plot them beside our default ranker."""
     rows: list[Row] = []
     panels = []
     for name in mailboxes(setting) or ["mail-stream"]:

@@ -1,18 +1,17 @@
-"""Races of the sparse machines: training on letter, inference on a million poker hands.
+"""Races of the sparse machines: training on letter, prediction of a million poker hands.
 
 letter    training: 15,000 x 16, 26 classes, 180 basis vectors
-poker     inference: 1,000,000 hands, 100 basis vectors, 10 classes
+poker     prediction: 1,000,000 hands, 100 basis vectors, 10 classes
 
-One core and one BLAS thread each. gamma (1/8, 1/2, 2, 8 times 1/n_features)
-and C (1, 10, 100) are chosen, before anything is timed, by 2-fold cross-validation on `TUNING`
-training samples drawn at random, with at most `TUNING_BASIS` basis vectors; SVC is tuned on the
-same folds for itself. Every time is the median of three runs, each in a process of its own after
-a small run that compiles, which is reported apart; `peak_mib` is how far the memory of that process
-rose, beside `rows_and_scores_mib`, what the basis rows and the scores alone need.
+One core and one BLAS thread each. gamma (1/8, 1/2, 2, 8 times 1/n_features) and C (1, 10, 100) are chosen
+before the timing by 2-fold cross-validation on `TUNING` random training samples, with at most `TUNING_BASIS`
+basis vectors; SVC is tuned on the same folds. Every time is the median of three runs, each in its own process
+after a small run that compiles. `peak_mib` is the growth of that process, and `rows_and_scores_mib` the
+memory of basis rows and scores alone.
 
-SVC predicts `SAMPLE` hands and its time is scaled to all. It is timed as trained on all hands, and
-on the fewest (of n/32, n/16, ..., n) with which it is as accurate as the sparse machine, or on those
-with which it comes closest. Results go to sparse_letter.csv and sparse_poker.csv.
+SVC predicts `SAMPLE` hands and its time is scaled to all. It is trained on all hands, and on the fewest (of
+n/32, n/16, ..., n) with which it is as accurate as the sparse machine, or closest to it. Results:
+sparse_letter.csv and sparse_poker.csv.
 
 `benchmarks/tried/sparse.md` lists what was tried.
 """

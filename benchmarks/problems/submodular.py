@@ -2,14 +2,14 @@
 
 cuts      batches of cuts against PyMaxflow, scipy, networkx
 train     yeast and enron to a relative gap of 1e-2
-sets      the model as it comes on small sets, raw and scaled, and to 1e-2; some: -p 'names=["enron"]'
+sets      default parameters on small sets, raw and scaled, and to 1e-2; some: -p 'names=["enron"]'
 growth    labels to 200, samples to 8,000; also plotted
 
-Times of cuts are medians of five runs, the methods taking turns, each in its own process; compilation is
-reported apart. All get the same graphs and scores; ours must give the same sets as PyMaxflow, where it is
-installed, or the race stops. scipy's flow takes integers, so it is given rounded capacities and only its time
-counts. "null" only looks at the sign of the unary scores: it is what a batch costs without any cut.
-Results go to submodular_<race>.csv and submodular_growth.png.
+Times of cuts are medians of five runs, methods in turns, each in its own process, without compilation. All
+receive the same graphs and scores. Our sets must equal those of PyMaxflow, if it is installed, or the race
+stops. scipy's flow needs integers, so it receives rounded capacities and only its time counts. "null" uses
+the sign of the unary scores, the cost of a batch without cuts. Results: submodular_<race>.csv and
+submodular_growth.png.
 
 `benchmarks/tried/submodular.md` lists what was tried.
 """
@@ -52,7 +52,7 @@ def instance(V: int, density: float, n: int, seed: int = 0) -> tuple[np.ndarray,
 
 
 def cutters(index: np.ndarray, weight: np.ndarray, scores: np.ndarray) -> list[Competitor]:
-    """Who cuts; the slow ones get a part of the rows."""
+    """Return the competitors; slow ones receive a part of the rows."""
     graph = ours.graph(scores.shape[1], index, weight)
     few = scores[: max(2, len(scores) // 100)]
     first = partial(ours.cut, scores[:1], graph)
