@@ -22,7 +22,6 @@ from sklearn.utils.validation import check_is_fitted
 import maxmargin
 from maxmargin import baselines
 from maxmargin._names import ESTIMATORS, WRAPPERS
-from maxmargin.edge.estimator import unevenness
 from tests.naive import objectives
 
 RNG = np.random.default_rng(3)
@@ -443,21 +442,6 @@ def test_a_warning_names_the_cure_at_the_line_of_the_caller(name):
         build(name, max_iter=1, tol=1e-12).fit(uneven, y, **cut)
     far = [warning for warning in said if "gap of 0.9" in str(warning.message)]
     assert not any("usable" in str(warning.message) for warning in far)
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-def test_looking_at_the_sizes_of_columns_takes_a_part_of_the_rows(sparse):
-    rows = np.random.default_rng(0).uniform(0.1, 1, size=(100_000, 40))
-    rows[7, 3], rows[:, 5] = -200.0, 0.0
-    rows = sp.csr_array(rows) if sparse else rows
-    largest = np.delete(abs(rows).max(axis=0).toarray() if sparse else abs(rows).max(axis=0), 5)
-    tracemalloc.start()
-    try:
-        assert unevenness(rows) == 200.0 / largest.min()
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 10e6  # of 32 MB
 
 
 OBJECTIVES = {

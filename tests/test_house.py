@@ -58,35 +58,47 @@ c = np.arange(n) % 3
 cut = np.full(n // 5, 5)
 seen = set()
 sys.setprofile(lambda frame, event, _: event == "call" and seen.add(frame.f_code.co_filename))
-model = {call}
-sys.setprofile(None)
-names = sorted(name for name in seen if "/maxmargin/" in name)
-print(json.dumps([getattr(model, "solver_", ""), names]))
+for call in json.loads(sys.argv[1]):
+    model = eval(call)
+    names = sorted(name for name in seen if "/maxmargin/" in name)
+    print(json.dumps([getattr(model, "solver_", ""), names]))
+    seen.clear()
 """
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_a_default_path_walks_few_files(path):
-    call, solver = PATHS[path]
+@pytest.fixture(scope="module")
+def walked():
+    """Of each path: what ran, and the files with functions that were called."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(call=call)],
+        [sys.executable, "-c", PROGRAM, json.dumps([call for call, _ in PATHS.values()])],
         capture_output=True,
         text=True,
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    ran, names = json.loads(done.stdout)
+    return dict(zip(PATHS, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_default_path_walks_few_files(path, walked):
+    solver, (ran, names) = PATHS[path][1], walked[path]
     files = {Path(name).relative_to(SOURCE.resolve()).as_posix() for name in names} - SHARED
     assert ran == solver
     assert len(files) <= MOST_FILES, sorted(files)
 
 
+# Every file of the package and its tree.
+TREES = {
+    path.relative_to(SOURCE): ast.parse(path.read_text("utf-8")) for path in sorted(SOURCE.rglob("*.py"))
+}
+
+
 def compiled_functions(*kinds):
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.parse(path.read_text()).body:
+    for path, tree in TREES.items():
+        for node in tree.body:
             if isinstance(node, ast.FunctionDef) and kind_of(node)[0] in kinds:
-                yield path.relative_to(SOURCE), node
+                yield path, node
 
 
 def test_compiled_loops_take_few_arguments():
@@ -179,10 +191,9 @@ MAKERS = {
 
 def sources():
     """Every file of the package: the name of its module and its tree."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        parts = path.relative_to(SOURCE).with_suffix("").parts
-        name = ".".join(["maxmargin", *(part for part in parts if part != "__init__")])
-        yield name, ast.parse(path.read_text("utf-8"))
+    for path, tree in TREES.items():
+        parts = path.with_suffix("").parts
+        yield ".".join(["maxmargin", *(part for part in parts if part != "__init__")]), tree
 
 
 def imported(tree):

@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +10,6 @@ from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
 from maxmargin.cli import main
 from maxmargin.cli.models import last_step
 from tests.test_every_estimator import CASES, CODES, SMALL, X, build, fit
-
-OLD = Path(__file__).parent / "fixtures" / "models"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -36,16 +33,6 @@ def test_a_default_fit_names_what_ran(name, tmp_path, capsys):
 def test_the_rivals_of_sparse_machines_name_it_too(machine):
     model = machine(**SMALL, random_state=0).fit(X, CODES)
     assert model.solver_ and all(record["solver"] for record in model.history_)
-
-
-@pytest.mark.parametrize("file", sorted(OLD.glob("*.mm")), ids=lambda file: file.stem)
-def test_files_of_earlier_versions_load_without_it(file, tmp_path):
-    """A model of then may not say what ran, and is written again without it."""
-    model = maxmargin.load(file)
-    maxmargin.save(model, tmp_path / "again.mm")
-    assert getattr(model, "solver_", "none") == getattr(
-        maxmargin.load(tmp_path / "again.mm"), "solver_", "none"
-    )
 
 
 def test_a_report_names_what_ran(tmp_path):

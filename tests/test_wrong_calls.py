@@ -26,15 +26,12 @@ ml, mc, rank = maxmargin.MultiLabelSVC, maxmargin.MultiClassSVC, maxmargin.Label
 sparse, sub, chain = maxmargin.SparseMultiClassSVC, maxmargin.SubmodularSVC, maxmargin.ChainSVC
 latent, sparse_ml, stream = maxmargin.LatentSVC, maxmargin.SparseMultiLabelSVC, maxmargin.StreamRanker
 
-# What is called -> what must be said.
+# Wrong call -> pattern of the message.
 PYTHON = {
     "ml: C of zero": (lambda: ml(C=0).fit(X, Y), r"'C' parameter of MultiLabelSVC .* Got 0"),
     "mc: C of a word": (lambda: mc(C="1").fit(X, C), r"'C' parameter of MultiClassSVC .* Got '1'"),
-    "sub: C below zero": (lambda: sub(C=-1).fit(X, Y), r"'C' parameter of SubmodularSVC .* Got -1"),
     "ml: unknown kernel": (lambda: ml(kernel="rbff").fit(X, Y), r"'kernel' parameter .*'rbf'.* Got 'rbff'"),
     "mc: unknown solver": (lambda: mc(solver="fast").fit(X, C), r"'solver' parameter .* Got 'fast'"),
-    "rank: unknown update": (lambda: rank("best").fit(X, Y), r"'update' parameter .* Got 'best'"),
-    "sparse: no basis": (lambda: sparse(max_basis=0).fit(X, C), r"'max_basis' parameter .* Got 0"),
     "mc: another solver's parameter": (
         lambda: mc(solver="bcfw", temperature=0.5, safeguard=False).fit(X, C),
         r"(temperature|safeguard)=.* is read by solver .* only",
@@ -46,44 +43,29 @@ PYTHON = {
     "mc: unknown parameter": (lambda: mc(c=1), r"unexpected keyword argument 'c'"),
     "ml: unknown parameter set": (lambda: ml().set_params(c=1), r"Invalid parameter 'c' for estimator MultiL"),
     "ml: no y": (lambda: ml().fit(X, None), r"target y is None; pass the labels"),
-    "mc: no y": (lambda: mc().fit(X, None), r"target y is None; pass one class per sample"),
     "chain: no y": (lambda: chain().fit(X, None, **CUT), r"target y is None; pass the labels"),
     "ml: NaN in X": (lambda: ml().fit(BAD, Y), r"(?s)Input X contains NaN.*MultiLabelSVC"),
-    "rank: NaN in X": (lambda: rank().fit(BAD, Y), r"Input X contains NaN"),
-    "latent: NaN in X": (lambda: latent().fit(BAD, C[:8], **CUT), r"Input X contains NaN"),
     "mc: a flat X": (lambda: mc().fit(X[:, 0], C), r"Expected 2D array, got 1D array"),
     "ml: words in X": (lambda: ml().fit([["red"], ["blue"]], [0, 1]), r"could not convert string to float: 'red'"),
     "ml: no rows": (lambda: ml().fit(X[:0], Y[:0]), r"Found array with 0 sample"),
-    "ml: no columns": (lambda: ml().fit(X[:, :0], Y), r"0 feature\(s\)"),
     "ml: too few labels": (lambda: ml().fit(X, Y[:-1]), r"inconsistent numbers of samples: \[24, 23\]"),
     "mc: too few classes": (lambda: mc().fit(X, C[:-1]), r"X has 24 samples, but y has 23 classes"),
     "chain: too few labels": (lambda: chain().fit(X, C[:-1], **CUT), r"X has 24 rows, but y has 23 labels"),
-    "latent: too few classes": (lambda: latent().fit(X, C[:7], **CUT), r"X has 8 bags, but y has 7"),
     "mc: fractions for classes": (lambda: mc().fit(X, X[:, 0]), r"Unknown label type: continuous"),
     "mc: an indicator": (lambda: mc().fit(X, Y), r"y should be a 1d array, got .*\(24, 3\)"),
     "mc: sets": (lambda: mc().fit(X, SETS), r"y holds sets or lists .* takes one class per sample; use MultiLabelSVC"),
-    "sparse: sets": (lambda: sparse().fit(X, SETS), r"y holds sets or lists .* MultiLabelSVC"),
     "ml: numbers that are no labels": (lambda: ml().fit(X, Y + 1), r"binary indicator of 0/1 or of -1/\+1 .* holds 2"),
     "ml: mixed signs": (lambda: ml().fit(X, np.where(X > 1, 0, 2 * Y - 1)), r"mixes -1, 0 and 1"),
     "ml: a matrix of words": (lambda: ml().fit(X, np.array([["a"] * 3] * 24)), r"y is a matrix of <U1; pass 0/1"),
     "ml: a cube": (lambda: ml().fit(X, np.zeros((24, 2, 2))), r"got an array of shape \(24, 2, 2\)"),
     "ml: a word among sets": (lambda: ml().fit(X, [*SETS[:-1], "b"]), r"y\[23\] is 'b', .* write \['b'\]"),
     "ml: only empty sets": (lambda: ml().fit(X, [set()] * 24), r"y has no labels: every set is empty"),
-    "rank: only empty sets": (lambda: rank().fit(X, [set()] * 24), r"y has no labels: every set is empty"),
     "ml: no label columns": (lambda: ml().fit(X, Y[:, :0]), r"y has no columns"),
-    "ml: no label columns, squared": (lambda: ml(loss="squared_hinge").fit(X, Y[:, :0]), r"y has no columns"),
-    "ml: no columns of a frame": (lambda: ml().fit(X, pd.DataFrame(Y).iloc[:, :0]), r"y has no columns"),
-    "sub: no label columns": (lambda: sub().fit(X, Y[:, :0]), r"y has no columns"),
     "sparse: no label columns": (lambda: sparse_ml().fit(X, sp.csr_array(Y[:, :0])), r"y has no columns"),
-    "rank: no label columns": (lambda: rank().fit(X, Y[:, :0]), r"y has no columns"),
     "ml: too wide": (lambda: ml().fit(WIDE, Y), r"X has 9,000,000,000,000,000 columns, which need .* hash them"),
-    "mc: too wide": (lambda: mc().fit(WIDE, C), r"X has 9,000,000,000,000,000 columns"),
     "ml: a class that is missing": (lambda: ml().fit(X, [*C[:-1], None]), r"y\[23\] is None, .* needs a class"),
     "mc: a class that is missing": (lambda: mc().fit(X, pd.Series([float("nan"), *C[1:]])), r"y\[0\] is nan, .* needs a class"),
-    "sparse: a class that is missing": (lambda: sparse().fit(X, [*C[:-1], pd.NA]), r"y\[23\] is <NA>"),
     "sub: C beyond floating point": (lambda: sub(C=1e300).fit(X, Y), r"C=1e\+300 is too large .* at most 1e\+60"),
-    "chain: C beyond floating point": (lambda: chain(C=1e300).fit(X, C, **CUT), r"C=1e\+300 is too large"),
-    "latent: C beyond floating point": (lambda: latent(C=1e300).fit(X, C[:8], **CUT), r"C=1e\+300 is too large"),
     "rank: unknown labels": (lambda: rank().fit(X, [*SETS[:-1], None]), r"y\[23\] is None; a ranker needs"),
     "sub: unknown labels": (lambda: sub().fit(X, [*SETS[:-1], None]), r"y has unknown .* use MultiLabelSVC \(for F1 in baselines.ThresholdTuner\)"),
     "tuner: weights of another size": (lambda: ThresholdTuner(ml()).fit(X, Y, np.ones(3)), r"sample_weight.shape == \(3,\), expected \(24,\)"),
@@ -93,10 +75,8 @@ PYTHON = {
     ),
     "metrics: nothing known": (lambda: metrics.micro_f1(Y * np.nan, Y), r"y_true has no known entry"),
     "ml: negative weights": (lambda: ml().fit(X, Y, -np.ones(24)), r"[Nn]egative values in data passed to `sample_weight`"),
-    "ml: too few weights": (lambda: ml().fit(X, Y, np.ones(3)), r"sample_weight"),
     "mc: no weight at all": (lambda: mc().fit(X, C, np.zeros(24)), r"(sample_weight is zero for all samples|at least one non-zero)"),
     "ml: not fitted": (lambda: ml().predict(X), r"This MultiLabelSVC instance is not fitted yet"),
-    "chain: not fitted": (lambda: chain().predict(X), r"This ChainSVC instance is not fitted yet"),
     "ml: other columns": (lambda: ml().fit(X, Y).predict(X[:, :2]), r"X has 2 features, but MultiLabelSVC is expecting 3"),
     "ml: other names": (
         lambda: ml().fit(pd.DataFrame(X, columns=list("pqr")), Y).predict(pd.DataFrame(X, columns=list("pqs"))),
@@ -104,7 +84,6 @@ PYTHON = {
     ),
     "ml: labels never seen": (lambda: ml().fit(X, SETS)._space.signs([{"z"}]), r"y\[0\] holds the label 'z'"),
     "ml: a prior of another size": (lambda: ml(prior=np.eye(2)).fit(X, Y), r"prior"),
-    "ml: a prior that is none": (lambda: ml(prior="label").fit(X, Y), r"'prior' parameter .* Got 'label'"),
     "ml: chi2 of negative features": (lambda: ml(kernel="chi2").fit(X, Y), r"Negative values"),
     "ml: a kernel that is not square": (lambda: ml(kernel="precomputed").fit(X, Y), r"kernel='precomputed', X must be the square matrix .* Got shape \(24, 3\)"),
     "ml: an entry that overflows": (lambda: ml().fit(X * 1e80, Y), r"X\[0, 0\] is .* scale the features"),
@@ -144,8 +123,8 @@ PYTHON = {
 @pytest.mark.parametrize("case", PYTHON)
 def test_a_wrong_call_says_what_is_wrong(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    call, said = PYTHON[case]
-    with pytest.raises((ValueError, TypeError, OSError, AttributeError), match=said) as error:
+    call, message = PYTHON[case]
+    with pytest.raises((ValueError, TypeError, OSError, AttributeError), match=message) as error:
         call()
     if isinstance(error.value, AttributeError):
         assert "not fitted" in str(error.value)
@@ -205,37 +184,26 @@ def test_functions_refuse_malformed_sparse_matrices(kind):
 
 
 TABLE = "size,colour,kind,tags,red\n" + "1,red,a,x;y,1\n2,blue,b,,0\n" * 6
-# Command line -> exit code, what must be said.
+# Command line -> exit code, part of the message.
 COMMANDS = {
     "fot t.csv": (2, "No such command 'fot'"),
     "fit": (2, "Name exactly one DATA"),
-    "fit -o m.mm": (2, "Name exactly one DATA"),
     "fit t.csv -m multiclass": (2, "-o FILE"),
-    "fit t.csv u.csv -o m.mm --target kind": (2, "Name exactly one DATA"),
     "fit t.csv -o m.mm": (2, "t.csv: say which columns are labels: --target, --labels or --label-prefix"),
     "fit t.csv -o m.mm --target kinds": (1, "no column is called 'kinds' (1 absent); did you mean 'kind'?"),
-    "fit t.csv -o m.mm --target 9": (1, "there is no column 9 among 5"),
-    "fit t.csv -o m.mm --labels tag": (1, "no column is called 'tag' (1 absent); did you mean 'tags'?"),
-    "fit t.csv -o m.mm --label-prefix zz": (1, "no column starts with 'zz'"),
     "fit t.csv -o m.mm --target kind --labels tags": (1, "exactly one of target, labels and label_prefix"),
     "fit t.csv -o m.mm --target kind -m multilabel": (1, "has one class per sample, and --model multilabel takes several"),
-    "fit t.csv -o m.mm --labels tags -m multiclass": (1, "has several labels per sample, and --model multiclass takes one"),
     "fit t.csv -o m.mm --target kind -m forest": (2, "'forest' is not one of 'multilabel'"),
     "fit t.csv -o m.mm --target kind -m chain": (1, "--model chain needs sequences"),
     "fit t.csv -o m.mm --target kind --c 1": (2, "--c is no option and no parameter of MultiClassSVC. Did you mean --C?"),
-    "fit t.csv -o m.mm --target kind --C": (2, "--C needs a value"),
     "fit t.csv -o m.mm --target kind --C x": (2, "'C' parameter of MultiClassSVC"),
-    "fit t.csv -o m.mm --target kind --kernel rbff": (2, "'kernel' parameter of MultiClassSVC"),
     "fit t.csv -o m.mm --target kind --drop colours": (1, "to drop, no column is called 'colours' (1 absent); did you mean 'colour'"),
-    "fit t.csv -o m.mm --target kind --text titel": (1, "no column is called 'titel' (1 absent); there are 'size'"),
     "fit t.csv -o m.mm --target kind --text kind": (1, "column 'kind' holds the labels"),
     "fit t.csv -o m.mm --target kind --numbers colour": (1, "column 'colour': 'red' is not a number"),
     "fit t.csv -o m.mm --target kind --text size --numbers size": (1, "'size' is told to be a number and a text"),
     "fit t.csv -o m.mm --target kind --scale maxabs": (2, "--scale maxabs is for numbers alone"),
-    "fit t.csv -o m.mm --target kind --scale big": (2, "'big' is not one of 'auto'"),
     "fit t.csv -o m.mm --labels tags --separator=": (2, "--separator is empty; name what stands between tags"),
     "fit t.csv -o m.mm --labels tags --tree circle.csv": (2, "--tree: circle.csv: edges contain a cycle through 'x'"),
-    "fit w.csv -o m.mm --labels tags --tree two.csv": (2, "--tree: two.csv: 'hat' has two parents"),
     "fit untagged.csv -o m.mm --labels tags": (1, "column 'tags' has no tags"),
     "fit missing.csv -o m.mm --target kind": (1, "missing.csv, line 3, column 2: the class is missing; fill it in or delete the row"),
     "fit quote.csv -o m.mm --target kind": (1, "quote.csv, line 3: a field that begins in this row has a quote that is never closed"),
@@ -244,7 +212,6 @@ COMMANDS = {
     "fit zero.svm -o m.mm": (1, "pass zero_based=True (--zero-based)"),
     "fit t.csv -o m.mm --labels colour,kind": (1, "is not a label entry (0 or 1)"),
     "fit t.csv -o nowhere/m.mm --target kind": (2, "There is no directory"),
-    "fit t.csv -o . --target kind": (2, "is a directory"),
     "fit u.csv -o m.mm --target kind": (2, "no file and no known data set 'u.csv'"),
     "fit yeats -o m.mm": (2, "Did you mean the data set yeast?"),
     "fit mnist -o m.mm": (1, "MAXMARGIN_DATA"),
@@ -261,26 +228,16 @@ COMMANDS = {
     "fit bad.jsonl -o m.mm --labels tags": (1, "bad.jsonl, line 1: not a JSON object"),
     "fit t.csv.parquet -o m.mm --target kind": (1, "not a readable Parquet file"),
     "fit --parameters": (2, "say which by -m"),
-    "fit iris -o m.mm --split holdout": (2, "'holdout' is not one of 'train'"),
     "fit iris -o m.mm --split test": (2, "iris does not come with a test part"),
-    "predict": (2, "Missing argument 'MODEL'"),
-    "predict m.mm": (2, "Missing argument 'DATA'"),
     "predict m.mm t.csv": (1, "There is no model file m.mm; `maxmargin fit DATA -m ... -o m.mm` makes one"),
     "predict t.csv t.csv": (1, "t.csv is not a whole model file"),
-    "predict k.mm u.csv": (2, "no file and no known data set 'u.csv'"),
     "predict k.mm iris": (1, "iris holds numbers alone, and the model was fitted on a table with words"),
     "predict k.mm t.csv --to xml": (2, "'xml' is not one of"),
     "predict k.mm t.csv --to svmlight": (2, "needs --to csv, jsonl or same"),
     "predict k.mm narrow.csv": (1, "no column is called 'size'"),
-    "evaluate k.mm narrow.csv": (1, "no column is called 'kind'"),
-    "evaluate k.mm": (2, "Missing argument 'DATA'"),
-    "report k.mm": (2, "Missing argument 'DATA'"),
     "report k.mm t.csv -o nowhere/r.html": (1, "nowhere"),
-    "compare -m multiclass": (2, "Name exactly one DATA"),
     "compare t.csv -m multiclass --target kind --folds 1": (2, "1 is not in the range x>=2"),
-    "datasets info yeats": (1, "Did you mean 'yeast'?"),
     "datasets fetch mnist": (1, "mnist cannot be downloaded"),
-    "datasets fetch": (2, "Missing argument 'NAME...'"),
     "datasets convert iris iris.txt": (2, "the name must end in .csv, .parquet, .arff or .svm"),
     "datasets convert t.csv o.csv --target kind": (1, "--drop colour"),
     "datasets list --task regression": (1, "task must be one of"),
@@ -292,7 +249,7 @@ FILES = {
     "t.csv": TABLE.encode(), "t.dat": b"1", "empty.csv": b"", "ragged.csv": b"a,kind\n1,x\n1,2,x\n",
     "twice.csv": b"a,a,kind\n1,2,x\n", "latin.csv": b"a,kind\n1,\xe9\n", "bad.jsonl": b"{\n",
     "date.csv": b"day,kind\n2024-01-02,x\n2024-01-03,y\n", "t.csv.parquet": b"PAR1", "narrow.csv": b"colour\nred\n",
-    "t.json": b"[]", "t.xlsx": b"PK", "circle.csv": b"x,y\ny,x\n", "two.csv": b"tent,hat\nbag,hat\n", "w.csv": b"n,tags\n1,hat;bag\n2,tent\n3,bag\n",
+    "t.json": b"[]", "t.xlsx": b"PK", "circle.csv": b"x,y\ny,x\n",
     "untagged.csv": b"a,tags\n1,\n2,\n", "missing.csv": b"a,kind\n1,x\n2,\n", "quote.csv": b'a,kind\n1,x\n"2,y\n3,y\n',
     "zero.svm": b"1 0:1\n", "none.svm": b"1:1\n2:1\n", "wide.svm": b"1 9000000000000000:1\n2 1:1\n",
 }  # fmt: skip
@@ -317,13 +274,9 @@ def test_a_wrong_command_says_what_is_wrong(line, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.delenv("MAXMARGIN_DATA", raising=False)
     monkeypatch.setenv("MAXMARGIN_CACHE", str(folder / "cache"))
-    code, said = COMMANDS[line]
+    code, message = COMMANDS[line]
     assert main(line.split()) == code, capsys.readouterr().err
-    told = capsys.readouterr()
-    error = told.err.strip().splitlines()[-1]
-    assert error.startswith("Error: ") and said in error, error
-    assert not told.out and not (folder / "m.mm").exists()
-
-
-def test_there_are_more_than_a_hundred():
-    assert len(PYTHON) + len(COMMANDS) > 130
+    printed = capsys.readouterr()
+    error = printed.err.strip().splitlines()[-1]
+    assert error.startswith("Error: ") and message in error, error
+    assert not printed.out and not (folder / "m.mm").exists()

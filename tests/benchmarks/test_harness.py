@@ -12,15 +12,11 @@ import pytest
 
 from benchmarks.race import (
     Competitor,
-    Panel,
     Setting,
-    lines,
     loosest,
-    plot,
     present,
     race,
     run_alone,
-    run_command,
     save,
 )
 
@@ -36,27 +32,6 @@ def test_a_run_is_measured_in_a_process_of_its_own():
     assert process != os.getpid() and cores == 1 and one == 1
     assert 0.1 <= run.seconds < 5 and 0.05 <= run.warm_seconds < 5
     assert 30 < run.peak_mib < 80 and run.process_mib >= run.before_mib > 0
-
-
-def test_memory_that_is_brought_near_is_free_again_and_not_of_the_run(monkeypatch):
-    monkeypatch.setattr("benchmarks.race.SETTLED", 64)
-    run = run_alone(Competitor("nothing", int))
-    assert run.peak_mib < 10 and run.process_mib - run.before_mib < 10
-
-
-def threads(given):
-    return given, os.environ["OPENBLAS_NUM_THREADS"]
-
-
-def with_prepared(given, answer):
-    return given, answer
-
-
-def test_a_fresh_process_prepares_by_itself_and_has_one_thread():
-    before = os.environ.get("OPENBLAS_NUM_THREADS")
-    run = run_alone(Competitor("fresh", threads, prepare=partial(int, "7"), judge=with_prepared), fresh=True)
-    assert run.answer == (7, (7, "1"))
-    assert os.environ.get("OPENBLAS_NUM_THREADS") == before
 
 
 def test_a_process_that_dies_is_named():
@@ -108,18 +83,3 @@ def test_rows_with_the_same_key_give_way_and_others_stay(tmp_path):
     assert (tmp_path / "t.csv").read_text() == "# quiet\nb\n1\n"
     save(Setting(out=None), "nowhere", [{"a": 1}])
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
-
-
-def test_lines_are_sorted_and_drawn(tmp_path):
-    rows = [{"n": n, "s": f"{n / 10}", "who": who, "k": 1} for n in (3, 1) for who in "ab"]
-    found = lines([*rows, {"n": 9, "s": 1, "who": "a", "k": 2}], "n", "s", "who", k=1)
-    assert found == {"a": ([1, 3], [0.1, 0.3]), "b": ([1, 3], [0.1, 0.3])}
-    plot(Setting(out=tmp_path), "p", [[Panel("n", "s", found), Panel("n", "s", {})]], "title")
-    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_command_is_measured(tmp_path):
-    taken = run_command(["sleep", "0.2"], tmp_path)
-    assert 0.2 <= taken["seconds"] < 5 and taken["peak_mib"] >= 0 and taken["cpu_seconds"] < 0.2
-    with pytest.raises(RuntimeError, match="false failed"):
-        run_command(["false"], tmp_path)

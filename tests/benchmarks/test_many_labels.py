@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks.many_labels import in_parts, made_problem
+from benchmarks.many_labels import in_parts
 from maxmargin import MultiLabelSVC
 
 
@@ -17,9 +17,3 @@ def test_parts_of_the_labels_answer_as_all_of_them():
     _, best = model.fit(X, Y).predict_top(X, 5)
     np.testing.assert_allclose(np.take_along_axis(model.decision_function(X), top, axis=1), best, atol=1e-3)
     assert told["gap"] <= 1e-8
-
-
-def test_generated_texts_do_not_depend_on_the_number_of_labels():
-    few, many = made_problem(3, 200), made_problem(9, 200)
-    assert (few[0] != many[0]).nnz == 0
-    assert few[1].shape == (200, 3) and many[1].sum() == 45

@@ -65,13 +65,6 @@ def test_learners_answer_every_round(name):
     assert 0 < np.mean(wrong) < 1
 
 
-def test_our_other_ways_to_learn_make_nearly_the_same_mistakes():
-    X, y = ranking.synthetic(150, 10, 3)
-    whole, single = ours.learn(X, y, 3)[1], ours.learn_row_by_row(X, y, 3)[1]
-    np.testing.assert_array_equal(whole, single)
-    assert ours.learn_dictionaries(X, y, 3)[1].shape == (150,)
-
-
 def test_cuts_agree_with_pymaxflow():
     index, weight, scores = submodular.instance(8, 0.5, 30)
     answers = ours.cut(scores, ours.graph(8, index, weight)) > 0

@@ -6,7 +6,6 @@ import ast
 import csv
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks.__main__ import MODELS, main, races
@@ -97,15 +96,6 @@ def test_defaults_are_summed_up_beside_their_peers():
     assert "| a | raw | 0.900 0.01 s | 0.950 0.02 s! |" in text and "| c | raw | >60 s | 0.800 1 s |" in text
 
 
-def test_a_constant_answer_is_the_best_one_on_the_training_part():
-    from benchmarks.problems.defaults import Constant
-
-    assert list(Constant().fit(None, np.array([0, 2, 2])).predict(np.zeros((2, 1)))) == [2, 2]
-    Y = np.array([[1, 0, 1], [1, 1, 0], [1, 0, 0], [1, 0, 1]])
-    assert Constant().fit(None, Y).predict(np.zeros((2, 1))).tolist() == [[1, 0, 1]] * 2
-    assert Constant().fit(None, Y[:2] * [1, 0, 0]).predict(np.zeros((1, 1))).tolist() == [[1, 0, 0]]
-
-
 def test_a_fit_beyond_the_limit_is_told_and_not_waited_for():
     from benchmarks.problems.defaults import measured, toy
 
@@ -116,26 +106,3 @@ def test_a_fit_beyond_the_limit_is_told_and_not_waited_for():
 
     found = measured(toy(False), "Endless", Endless, 3, 1.0)
     assert found["cpu_seconds"] == ">1" and found["score"] == ""
-
-
-def test_defaults_go_on_where_they_were_left(tmp_path):
-    from benchmarks.problems.defaults import run, toy, written
-
-    class Constant:
-        def fit(self, X, y):
-            return self
-
-        def predict(self, X):
-            return np.zeros(len(X), int)
-
-    setting, models = Setting(small=True, out=tmp_path), {"first": Constant, "second": Constant}
-    run(setting, lambda name: toy(False), {"first": Constant}, ["toy"])
-    text = (tmp_path / "defaults.csv").read_text().replace(",yes", ",marked")
-    (tmp_path / "defaults.csv").write_text(text)
-    run(setting, lambda name: toy(False), models, ["toy"], resume=True)
-    assert [(row["model"], row["converged"]) for row in written(setting)] == [
-        ("first", "marked"),
-        ("second", "yes"),
-    ]
-    run(setting, lambda name: toy(False), models, ["toy"])
-    assert [row["converged"] for row in written(setting)] == ["yes", "yes"]

@@ -14,7 +14,6 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.svm import LinearSVC
 
 from maxmargin import ChainSVC, LatentSVC, metrics
-from maxmargin.model_selection import regularization_path
 from maxmargin.structured.chain import SOLVERS
 
 
@@ -236,16 +235,6 @@ def test_warm_start_goes_on():
     assert model.primal_objective_ == pytest.approx(cold.primal_objective_, rel=1e-3)
 
 
-def test_a_warm_start_leaves_the_dual_of_the_last_fit_alone():
-    model = fitted(warm_start=True, tol=1e-2)
-    before = [part.copy() for part in model._warm[0][-1]]
-    again = clone(model)
-    again._warm = model._warm
-    again.set_params(C=5.0).fit(X, Y)
-    for part, copy in zip(model._warm[0][-1], before, strict=True):
-        np.testing.assert_array_equal(part, copy)
-
-
 @pytest.mark.parametrize(
     ("solver", "options"),
     [("pairwise", {"temperature": 1.0}), ("bcfw", {"safeguard": False}), ("oeg", {"safeguard": False})],
@@ -253,17 +242,6 @@ def test_a_warm_start_leaves_the_dual_of_the_last_fit_alone():
 def test_a_parameter_that_the_solver_does_not_read_is_refused(solver, options):
     with pytest.raises(ValueError, match=f"is read by solver.*with solver='{solver}'"):
         ChainSVC(solver=solver, **options).fit(X, Y)
-
-
-def test_path_over_C():
-    models = list(regularization_path(ChainSVC(tol=1e-4, max_iter=5000, random_state=0), X, Y, [0.3, 0.03]))
-    assert [model.C for model in models] == [0.03, 0.3]
-    for model in models:
-        cold = ChainSVC(C=model.C, tol=1e-4, max_iter=5000, random_state=1).fit(X, Y)
-        assert model.duality_gap_ <= 1e-4 and not hasattr(model, "_warm") and not model.warm_start
-        assert model.primal_objective_ == pytest.approx(cold.primal_objective_, rel=2e-4)
-    with pytest.raises(TypeError, match="Cs must be a sequence"):
-        next(regularization_path(ChainSVC(), X, Y, 3))
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

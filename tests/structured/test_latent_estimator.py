@@ -8,7 +8,6 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
 from maxmargin import LatentSVC, MultiClassSVC
@@ -163,23 +162,6 @@ def test_more_starts_are_never_worse():
     one = LatentSVC(C=1, init="random", random_state=3).fit(X, Y)
     four = LatentSVC(C=1, init="random", n_init=4, random_state=3).fit(X, Y)
     assert four.primal_objective_ <= one.primal_objective_ + 1e-12
-
-
-def test_float32_and_read_only_rows():
-    rows = STACKED.astype(np.float32)
-    rows.flags.writeable = False
-    single = LatentSVC(C=0.1, tol=1e-5, random_state=0).fit(rows, Y, lengths=LENGTHS)
-    double = LatentSVC(C=0.1, tol=1e-5, random_state=0).fit(STACKED, Y, lengths=LENGTHS)
-    assert single.primal_objective_ == pytest.approx(double.primal_objective_, rel=1e-4)
-
-
-def test_stopping_early_leaves_a_model():
-    with pytest.warns(ConvergenceWarning, match="increase max_iter"):
-        model = LatentSVC(C=1, max_iter=1, tol=1e-9, random_state=0).fit(X, Y)
-    assert np.abs(model.coef_).sum() > 0
-    assert model.objectives_[-1] == pytest.approx(model.primal_objective_)
-    with pytest.warns(ConvergenceWarning, match="increase time_limit"):
-        LatentSVC(C=1000, solver="bcfw", tol=1e-12, max_iter=10**6, time_limit=0.1).fit(X, Y)
 
 
 class Watcher:

@@ -191,7 +191,7 @@ def test_weights_are_repetition():
     assert first.objective() == pytest.approx(second.objective(), rel=1e-8)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("cls", "tol"), [(PairBlocks, 1e-6), (SoftPairs, 1e-5)])
 def test_majoriser_is_solved_as_a_generic_solver_would(cls, tol, seed):
     problem, twin, chosen = both(seed)
@@ -217,7 +217,7 @@ def test_the_table_of_tolerances_is_complete():
     assert {name for name, _, _ in REACH} == set(SOLVERS)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("name", "options", "tol"), REACH)
 def test_objective_never_rises_and_ends_stationary(name, options, tol, seed):
     problem, _, chosen = both(seed, C=3.0)
@@ -286,7 +286,7 @@ def test_change_of_candidates_keeps_alpha_a_distribution_and_its_gram():
 
 
 @pytest.mark.parametrize("name", sorted(SOLVERS))
-@pytest.mark.parametrize("scale", [1.0, 1e6, 1e7, 1e8])
+@pytest.mark.parametrize("scale", [1.0, 1e7])
 def test_the_dual_stays_below_the_optimum_where_alpha_is_all_but_one(name, scale):
     """Three bags of one sample on a line: the optimum is 1 / (4 scale^2), alpha 1 / scale^2 away from 1."""
     bags, optimum = [scale * np.array([[x]]) for x in (1.0, -2.0, 3.0)], 0.25 / scale**2

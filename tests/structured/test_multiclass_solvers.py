@@ -14,7 +14,7 @@ from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows, readonly
-from maxmargin.structured.exact import ExactBlocks, RecentMean
+from maxmargin.structured.exact import ExactBlocks
 from maxmargin.structured.multiclass import SOLVERS
 from maxmargin.structured.multiclass_loops import StepRule
 from maxmargin.structured.multiclass_problem import PIECE, KernelMultiClass, Labels, LinearMultiClass, Setup
@@ -187,35 +187,6 @@ def test_batch_traces_of_the_known_answers(name, solver, tau, kind):
         method.epoch(Clock())
 
 
-def test_paper_example_recomputed():
-    """Section 4.1 of the paper: its reductions hold, by the tie-break; its optimum is infeasible."""
-    example = KAT["paper_example_41"]
-    A, b = np.array(example["A"], float), np.array(example["b"], float)
-
-    def value(a):
-        return -b @ a + 0.5 * example["lam"] * a @ A.T @ A @ a
-
-    def reduction(a, target):
-        gradient = -b + example["lam"] * A.T @ A @ a
-        d = target - a
-        gamma = np.clip(-gradient @ d / (example["lam"] * (A @ d) @ (A @ d)), 0, 1)
-        return value(a) - value(a + gamma * d)
-
-    for alpha, expected in (
-        (np.array(example["alpha_printed"]), example["reductions"]),
-        (np.array(example["feasible_alpha"]), example["feasible_reductions"]),
-    ):
-        H = b - example["lam"] * A.T @ A @ alpha
-        assert reduction(alpha, np.eye(3)[0]) == pytest.approx(expected["fw_e1"], abs=5e-5)
-        assert reduction(alpha, np.eye(3)[1]) == pytest.approx(expected["fw_e2_tied"], abs=5e-5)
-        assert reduction(alpha, naive.softmax(alpha, H, 1.0)) == pytest.approx(expected["pl_tau1"], abs=5e-5)
-    assert sum(example["alpha_printed"]) == pytest.approx(1.125)
-    best = np.array(example["simplex_optimum"])
-    assert value(best) == pytest.approx(example["T_optimum"])
-    for target in np.eye(3):
-        assert reduction(best, target) == pytest.approx(0, abs=1e-12)
-
-
 TWINS = ["exact", "fw", "pl", "safeguarded", "eg"]
 
 
@@ -239,6 +210,7 @@ def twin_passes(kind, problem, X, y, costs, Delta, order, passes):
         yield iterate, alpha
 
 
+@pytest.mark.nojit
 @pytest.mark.parametrize("kind", TWINS)
 @pytest.mark.parametrize("layout", ["dense", "csr", "csr64", "bias", "kernel", "kernel_rows"])
 def test_blocks_follow_the_naive_twin(kind, layout):
@@ -270,8 +242,8 @@ def test_blocks_follow_the_naive_twin(kind, layout):
         np.testing.assert_allclose(evaluation.gaps, np.maximum(gaps, 0), atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["exact", "fw", "safeguarded"])
-@pytest.mark.parametrize("c", [2, 11, 20, 50])
+@pytest.mark.parametrize("kind", ["exact", "safeguarded"])
+@pytest.mark.parametrize("c", [2, 11, 50])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_several_words_of_classes_follow_the_naive_twin(kind, c, sparse):
     """Rows long enough to be searched for zeros, classes in one word, two, three, and four, two and one."""
@@ -287,15 +259,6 @@ def test_several_words_of_classes_follow_the_naive_twin(kind, c, sparse):
         P, D, _ = naive.objectives(full, y, costs, Delta, alpha)
         assert certificate.primal == pytest.approx(P, rel=1e-9)
         assert certificate.dual == pytest.approx(D, rel=1e-9, abs=1e-9)
-
-
-@pytest.mark.nojit
-@pytest.mark.parametrize("kind", TWINS)
-def test_tiny_twin(kind):
-    X, y, costs, Delta = small_data(n=6, d=3, c=3)
-    problem = linear(X, labels_of(y, costs, Delta))
-    for iterate, alpha in twin_passes(kind, problem, X, y, costs, Delta, np.arange(6), 2):
-        np.testing.assert_allclose(iterate.blocks(), alpha, atol=1e-9)
 
 
 # Gaps that the slower solvers reach in a few thousand passes.
@@ -363,7 +326,7 @@ def test_what_is_proved_does_not_depend_on_where_arrays_lie():
     for _ in range(3):
         solver.epoch(Clock())
     found = set()
-    for turn in range(2000):
+    for turn in range(300):
         places = [library.malloc(int(size)) for size in rng.integers(5, 34, 60 if turn % 3 else 7) * 8]
         for place in rng.permutation(places)[::2]:
             library.free(int(place))
@@ -398,22 +361,6 @@ def test_schedules_end_at_the_same_optimum(sampling, shrinking):
     assert (min(visits) < 120) == (sampling == "gap" or shrinking)
     reference = run(solver_for("exact", problem, seed=9, tol=1e-9), Stopping(1e-9, 20000)).certificate
     assert outcome.certificate.primal == pytest.approx(reference.primal, rel=1e-6)
-
-
-def test_certificates_reactivate_blocks():
-    X, y, costs, _ = small_data(n=40, seed=7)
-    solver = solver_for("exact", linear(X, labels_of(y, costs)), tol=1e-2)
-    certified = 0
-    for _ in range(30):
-        solver.due[5:] = 10**6
-        progress = solver.epoch(Clock())
-        assert progress.active <= 5 or certified
-        if progress.exact:
-            certified += 1
-            gaps = solver.iterate.evaluate().gaps
-            active = gaps > 0.01 * gaps.mean()
-            assert active[5:].any() and (solver.due[active] <= solver.passes).all()
-    assert certified
 
 
 def test_single_precision_is_certified_in_double():
@@ -591,36 +538,6 @@ def test_certificates_of_rows_with_many_zeros_read_them_in_pieces(mean, n_thread
     np.testing.assert_allclose(first.answer, second.answer, atol=1e-9)
 
 
-def test_where_not_all_nonzeros_fit_the_busiest_rows_are_kept():
-    X, y, costs, _ = zero_rich(density=0.4)
-    iterate = iterate_at(linear(X, labels_of(y, costs)))
-    for part in (np.arange(200), np.arange(300, 320)):
-        iterate.exact_sweep(part, np.empty(400), np.zeros(400, bool))
-    kept = iterate.nonzeros
-    assert set(kept.samples[: kept.count]) == set(range(300, 320))
-
-
-def test_snapshots_are_the_mean_of_the_iterates():
-    X, y, costs, _ = small_data(n=480, seed=16)
-    problem = linear(X, labels_of(y, costs))
-    iterate, apart = iterate_at(problem), iterate_at(problem)
-    recent = RecentMean(iterate)
-    order = np.random.default_rng(0).permutation(480)
-    gaps, idle = np.empty(480), np.zeros(480, bool)
-    recent.exact_sweep(order, gaps, idle)
-    seen = []
-    for part in np.split(order, 32):
-        apart.exact_sweep(part, gaps, idle)
-        seen.append(apart.weights.copy())
-    assert recent.count[0] == 32
-    np.testing.assert_allclose(recent.mean(np.float64), np.mean(seen, axis=0), atol=1e-12)
-    recent.decay()
-    recent.exact_sweep(order, gaps, idle)
-    assert recent.count[0] == 48
-    recent.exact_sweep(order[:20], gaps, idle)
-    assert recent.mean(np.float64) is None
-
-
 @pytest.mark.parametrize("loss", ["crammer_singer", "weston_watkins"])
 def test_certificate_of_the_mean_describes_the_stored_solution(loss):
     X, y, costs, Delta = small_data(n=480, seed=17)
@@ -645,18 +562,6 @@ def test_an_unfinished_run_keeps_the_better_primal_point():
         points = (solver.mean.mean(np.float64), None)
         primals = [solver.iterate.evaluate(point).certificate.primal for point in points]
         assert outcome.certificate.primal <= min(primals)
-
-
-def test_estimate_is_the_certificate_in_working_precision():
-    X, y, costs, rng = zero_rich(n=1200, d=80)
-    iterate = iterate_at(linear(X, labels_of(y, costs)), dtype=np.float32)
-    assert iterate.estimate(iterate.weights) is None
-    for _ in range(3):
-        iterate.exact_sweep(rng.permutation(1200), np.empty(1200), np.zeros(1200, bool))
-    primal, gaps = iterate.estimate(iterate.weights)
-    evaluation = iterate.evaluate(iterate.weights.astype(np.float64))
-    assert primal == pytest.approx(evaluation.certificate.primal, rel=1e-5)
-    np.testing.assert_allclose(gaps, evaluation.gaps, atol=1e-4)
 
 
 @pytest.mark.parametrize("shrinking", [False, True])

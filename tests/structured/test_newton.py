@@ -136,24 +136,6 @@ def test_both_forms_find_the_same_points_on_ties_and_without_costs(loss, c, tau,
     np.testing.assert_allclose([*slopes[:1], *arrays[3:]], [*slopes[1:], *loop[3:]], rtol=1e-12, atol=1e-10)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_blocks_that_are_left_out_do_not_move_between_the_ends(loss):
-    _, y, costs, Delta = data(200, 3, 4)
-    rng = np.random.default_rng(0)
-    task = ProximalTask(y, costs, readonly(Delta), LOSSES.index(loss))
-    scores, moves = rng.normal(size=(200, 4)), rng.normal(size=(200, 4))
-    scores[np.arange(200), y] += 3.0
-    anchor = np.eye(4)[y]
-    line, whole = (line_of(LoopLosses(task), 0.3, anchor, scores, moves) for _ in range(2))
-    slope(line, 0.0)
-    slope(line, 1.0)
-    line.bracketed(np.zeros(200, np.bool_))
-    assert len(line.samples) < 200
-    assert slope(line, 0.4) == pytest.approx(slope(whole, 0.4), rel=1e-12)
-    np.testing.assert_allclose(point(line)[0], point(whole)[0], atol=1e-15)
-    np.testing.assert_allclose(point(line)[3:], point(whole)[3:])
-
-
 @pytest.mark.nojit
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("c", [2, 3])
@@ -248,11 +230,11 @@ def test_products_and_preconditioner_are_those_of_the_matrix(loss, form):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("c", [2, 3, 5])
-@pytest.mark.parametrize("form", ["dense", "csr", "float32"])
+@pytest.mark.parametrize("c", [2, 5])
+@pytest.mark.parametrize("form", ["dense", "csr"])
 def test_numpy_and_compiled_passes_reach_the_same_optimum(loss, c, form, monkeypatch):
     X, y, costs, Delta = data(60, 4, c)
-    rows = {"dense": X, "csr": sp.csr_array(X), "float32": X.astype(np.float32)}[form]
+    rows = sp.csr_array(X) if form == "csr" else X
     problem = problem_of(rows, y, costs, Delta, loss)
     found = []
     for small, kind in ((newton_losses.SMALL_PASS, ArrayLosses), (0, LoopLosses)):
@@ -369,16 +351,6 @@ def test_few_features_and_overlapping_classes_converge(options):
     assert model.duality_gap_ <= 1e-3
 
 
-@pytest.mark.parametrize("n", [30, 300, 3000])
-def test_tol_decides_whatever_the_size(n):
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(n, 3)), np.arange(n) % 3
-    for tol in (0.1, 1e-3, 1e-9):
-        model = MultiClassSVC(tol=tol, random_state=0).fit(X, y)
-        assert model.duality_gap_ <= tol
-        assert all(record["gap"] > tol for record in model.history_[:-1])
-
-
 def test_tol_decides_on_classes_that_can_be_told_apart():
     X, y = load_digits(return_X_y=True)
     for tol in (0.1, 1e-3):
@@ -387,10 +359,9 @@ def test_tol_decides_on_classes_that_can_be_told_apart():
         assert all(record["gap"] > tol for record in model.history_[:-1])
 
 
-@pytest.mark.parametrize("n", [90, 4000])
-def test_a_start_from_other_rows_is_no_worse_than_none(n):
+def test_a_start_from_other_rows_is_no_worse_than_none():
     """Raw features of very different size: the weights of some rows of a dual solution are nonsense."""
-    rng = np.random.default_rng(0)
+    rng, n = np.random.default_rng(0), 90
     y = np.arange(n) % 3
     X = 100 * rng.normal(size=(n, 4)) ** 3
     X[:, 0] += 100 * y
@@ -418,19 +389,6 @@ def test_a_matrix_that_rounding_made_indefinite_gets_a_ridge(monkeypatch):
     problem = problem_of(X, y, costs, Delta)
     outcome = run(ProximalNewton(problem, Setup(1e-8, None)), Stopping(1e-8, 200))
     assert outcome.converged and len(tried) > 3
-
-
-def test_warm_start_and_any_number_of_threads():
-    X, y, costs, _ = data(200, 3, 3)
-    models = [
-        MultiClassSVC(n_jobs=n_jobs, warm_start=True).fit(X, y, sample_weight=costs) for n_jobs in (1, 2, 4)
-    ]
-    for model in models[1:]:
-        np.testing.assert_array_equal(model.coef_, models[0].coef_)
-        for one, other in zip(model.history_, models[0].history_, strict=True):
-            assert {**one, "seconds": 0} == {**other, "seconds": 0}
-    before = models[0].dual_objective_
-    assert models[0].fit(X, y, sample_weight=costs).history_[0]["dual"] >= before * (1 - 1e-9)
 
 
 def test_certificates_of_sweeps_do_not_depend_on_the_number_of_threads():

@@ -10,7 +10,7 @@ from maxmargin.structured import atoms, planes
 from maxmargin.structured.atoms import AtomBlocks
 from maxmargin.structured.latent_rounds import PairBlocks
 from maxmargin.structured.oracle_loops import expand_atoms
-from maxmargin.structured.planes import Listed, affordable, solve_listed
+from maxmargin.structured.planes import Listed, solve_listed
 from tests.naive import chain as naive
 from tests.naive.latent import pair_features
 from tests.structured.test_chain_solvers import random_problem
@@ -100,14 +100,6 @@ def test_the_optimum_over_all_answers_is_that_of_the_problem(C):
     assert listed.dual(listed.repeat(listed.costs) * alpha) == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_late_clock_ends_the_iterations():
-    problem, twin = random_problem(1)
-    listed, shares = listed_of(twin)
-    start = np.ones(problem.size)
-    w, _ = solve_listed(listed, start, shares, 1e-9, Clock(0.0))
-    np.testing.assert_array_equal(w, start)
-
-
 def laid_out(blocks, order):
     vector = np.zeros(blocks.problem.size)
     rows = np.empty((blocks.atoms.filled[order].sum(), vector.size))
@@ -140,13 +132,6 @@ def test_features_of_pairs():
         for h, k in blocks.atoms.of(i)[0][: blocks.atoms.filled[i]]:
             expected.append(truth - pair_features(X[problem.offsets[i] + h], k, 3))
     np.testing.assert_allclose(laid_out(blocks, np.arange(5)), expected, atol=1e-12)
-
-
-def test_many_answers_or_weights_are_left_to_steps():
-    assert affordable(5_000, 200) and affordable(200_000, 60)
-    assert not affordable(5_000, 300) and not affordable(10_000_000, 10) and not affordable(10, 5_000)
-    assert affordable(5_000, 300, late=True) and not affordable(10_000, 1_000, late=True)
-    assert not affordable(10_000_000, 10, late=True)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def kernel_objectives(problem, B, blocks):
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("c", [2, 4])
-@pytest.mark.parametrize("C", [1e-3, 1.0, 1e3, 1e6])
+@pytest.mark.parametrize("C", [1e-3, 1.0, 1e6])
 def test_kernels_are_solved_whatever_the_size_of_C(loss, c, C):
     """Some samples cost nothing, and one is there twice, in two classes."""
     X, y, costs, Delta = data(60, 2, c)

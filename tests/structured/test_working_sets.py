@@ -80,34 +80,8 @@ def test_measured_gaps_are_those_of_the_naive_twin(loss):
     assert gaps.sum() == pytest.approx(P - D, rel=1e-9)
 
 
-def test_blocks_that_are_done_are_left_alone():
-    X, y = overlapping()
-    problem = problem_of(X, y)
-    solver = solver_of(problem, tol=1e-9)
-    run(solver, Stopping(1e-9, 1000))
-    alpha, scores = solver.alpha.copy(), np.ascontiguousarray(solver.scores.T)
-    orders = readonly(np.arange(80)[None])
-    plan = loops.Plan(passes=5, share=0.0, shrinking=True, quiet=0.0, again=False)
-    arrays = problem.arrays._replace(rounding=1e-6)
-    assert loops.settle(readonly(problem.K.whole), arrays, plan, orders, scores, alpha) == 0
-    np.testing.assert_array_equal(alpha, solver.alpha)
-
-
-def test_blocks_that_were_done_too_early_are_visited_again():
-    X, y = overlapping()
-    problem = problem_of(X, y, 10.0)
-    alpha, scores, gaps = naive.start(y, problem.c), np.zeros((problem.c, 80)), np.empty(80)
-    loops.measure(problem.arrays, np.ascontiguousarray(scores.T), alpha, gaps)
-    first = gaps.sum()
-    orders = readonly(np.array([np.random.default_rng(k).permutation(80) for k in range(8)]))
-    plan = loops.Plan(passes=10_000, share=1e-4, shrinking=True, quiet=0.3, again=True)
-    loops.settle(readonly(problem.K.whole), problem.arrays, plan, orders, scores, alpha)
-    loops.measure(problem.arrays, np.ascontiguousarray(scores.T), alpha, gaps)
-    assert gaps.sum() <= 2e-4 * first
-
-
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("C", [1e-3, 1.0, 100.0, 1e4])
+@pytest.mark.parametrize("C", [1e-3, 1.0, 1e4])
 def test_any_cost_reaches_the_optimum(C, loss):
     X, y = overlapping(n=150)
     outcome = run(solver_of(problem_of(X, y, C, loss), tol=1e-6), Stopping(1e-6, 1000))
@@ -174,26 +148,6 @@ def test_sets_within_outer_sets_come_to_the_same_optimum(loss, kernel, dtype):
     assert outcome.certificate.primal == pytest.approx(best.primal, rel=1.1e-4)
 
 
-def test_a_large_matrix_of_few_features_is_not_kept(monkeypatch):
-    X, y = overlapping(n=200, d=5)
-    asked = []
-    build = KernelMatrix._build_rows
-    monkeypatch.setattr(KernelMatrix, "_build_rows", lambda K, first: (asked.append(K.n), build(K, first)))
-    monkeypatch.setattr("maxmargin.structured.multiclass.KEPT", 100**2 * 4 / 2**20)
-    model = MultiClassSVC(kernel="rbf", cache_size=1000, random_state=0)
-    assert model.fit(X, y).duality_gap_ <= 1e-3 and not asked
-    assert model.fit(np.hstack([X, np.zeros((200, 60))]), y).duality_gap_ <= 1e-3 and asked == [200]
-
-
-def test_an_outer_set_looks_at_the_clock():
-    X, y = overlapping(n=200)
-    solver = solver_of(problem_of(X, y, cache_size=0.06), all_at_once=0, size=20, outer=80)
-    # The first look is that of the outer sets, the second that at the kernel matrix of the first of them.
-    assert solver.epoch(Expiring(3)).active == 80
-    assert solver.certify().dual == pytest.approx(solver.certificate.dual, rel=1e-9)
-    assert solver.certify().gap < 1.0
-
-
 def test_single_precision_is_left_when_it_is_not_enough():
     X, y = overlapping(n=120)
     problem = problem_of(X, y, 5.0, dtype=np.float32)
@@ -248,31 +202,6 @@ def test_schedules_end_at_the_same_optimum(options):
     assert outcome.converged
     best = run(solver_of(problem, 1e-9), Stopping(1e-9, 1000)).certificate
     assert outcome.certificate.primal == pytest.approx(best.primal, rel=1e-6)
-
-
-class Expiring(Clock):
-    """Runs out at the `looks`-th look."""
-
-    def __init__(self, looks):
-        super().__init__()
-        self.looks = looks
-
-    def expired(self):
-        self.looks -= 1
-        return self.looks <= 0
-
-
-def test_a_kernel_under_construction_looks_at_the_clock():
-    X, y = overlapping(n=600)
-    problem = problem_of(X, y)
-    solver = solver_of(problem)
-    progress = solver.epoch(Expiring(2))
-    assert progress.active == 0 and progress.certificate.dual == pytest.approx(0, abs=1e-9)
-    assert solver.certify().gap == 1.0
-    # What was built is not lost.
-    solver.epoch(Clock())
-    np.testing.assert_allclose(problem.K.whole, problem_of(X, y).K.whole)
-    assert solver.certify().gap < 1.0
 
 
 @pytest.mark.parametrize("loss", LOSSES)
