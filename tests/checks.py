@@ -37,7 +37,7 @@ def not_promised(estimator):
 def run_check(estimator, check):
     """Run a check that is promised to pass; where it compares seven digits, ask for them by `tol`.
 
-    A fit goes as far as `tol` says, and at its default two routes agree to three digits of the objective.
+    At the default `tol`, two routes agree to three digits of the objective.
     scikit-learn treats its own LinearSVC the same way: expected to fail at defaults, tested at tol=1e-12.
     """
     name = check.func.__name__

@@ -13,18 +13,18 @@ from maxmargin.core import jit
 settings.register_profile("maxmargin", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("maxmargin")
 
-# What the generators of test files hold once a file is read.
+# The state of the generator of each test module after collection.
 STATES = {}
 
 
 def generator(item):
-    """The generator that the tests of a file share, if there is one."""
+    """The generator shared by the tests of a module, if there is one."""
     found = getattr(getattr(item, "module", None), "RNG", None)
     return found if isinstance(found, np.random.Generator) else None
 
 
 def pytest_collection_modifyitems(items):
-    """Callbacks came with scikit-learn 1.9: what sets one is left out before."""
+    """Store the states of generators; skip tests of callbacks before scikit-learn 1.9."""
     for item in items:
         if (rng := generator(item)) is not None:
             STATES[item.module] = rng.bit_generator.state
@@ -53,6 +53,6 @@ def loops_run_as(request):
 
 
 def pytest_runtest_setup(item):
-    """Each test draws the same numbers, whatever tests ran before it in this process."""
+    """Restore the generator, so that each test draws the same numbers in any order."""
     if (rng := generator(item)) is not None:
         rng.bit_generator.state = STATES[item.module]

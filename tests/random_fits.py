@@ -136,7 +136,7 @@ def draw(seed: int) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
 
 
 def failure(model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> str:
-    """Fit and predict; the error, unless it is one of ours that says what to change."""
+    """Fit and predict; return the error, unless it is a ValueError that names the remedy."""
     try:
         model.fit(*arguments, **keywords)
         model.predict(arguments[0], **{key: part for key, part in keywords.items() if key == "lengths"})

@@ -59,7 +59,7 @@ WARM = [
 ]
 OF_CLASSES = [name for name, (_, y, _) in CASES.items() if y.ndim == 1]
 OF_LABELS = [name for name, (_, y, _) in CASES.items() if y.ndim == 2]
-# One pass over the rows is one epoch, so there is no second one to look at.
+# One pass over the rows is one epoch, so there is no second one.
 ITERATING = [name for name in CASES if name != "LabelRanker"]
 LEARNT = (
     "coef_",
@@ -107,24 +107,24 @@ def same(a, b):
 
 
 class Watcher:
-    """A callback that looks at the model after every epoch, and may end the fit or press Ctrl-C."""
+    """Keep the model of every epoch; end the fit after `stop` epochs, or raise KeyboardInterrupt."""
 
     def __init__(self, stop=None, interrupt=None):
-        self.stop, self.interrupt, self.seen = stop, interrupt, []
+        self.stop, self.interrupt, self.models = stop, interrupt, []
 
     def setup(self, estimator, context): ...
 
     def teardown(self, estimator, context): ...
 
     def on_fit_task_begin(self, estimator, context):
-        if context.task_name == "epoch" and self.interrupt == len(self.seen):
+        if context.task_name == "epoch" and self.interrupt == len(self.models):
             raise KeyboardInterrupt
 
     def on_fit_task_end(self, estimator, context, *, X=None, y=None, fitted_estimator=None):
         if context.task_name != "epoch":
             return False
-        self.seen.append(fitted_estimator)
-        return self.stop is not None and len(self.seen) >= self.stop
+        self.models.append(fitted_estimator)
+        return self.stop is not None and len(self.models) >= self.stop
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -171,7 +171,7 @@ def test_every_random_state_is_zero_by_default():
 
 
 @pytest.mark.parametrize("name", OF_CLASSES)
-def test_one_class_only_is_said_and_predicted(name):
+def test_a_single_class_is_warned_of_and_predicted(name):
     y = np.full(len(CASES[name][1]), "ant")
     with pytest.warns(UserWarning, match="a single class .'ant'.; the model will always predict it"):
         model = fit(build(name), name, y=y)
@@ -180,7 +180,7 @@ def test_one_class_only_is_said_and_predicted(name):
 
 
 @pytest.mark.parametrize("name", [name for name in OF_LABELS if name != "LabelRanker"])
-def test_constant_labels_are_said_and_predicted(name):
+def test_constant_labels_are_warned_of_and_predicted(name):
     y = Y.copy()
     y[:, 0], y[:, 2] = 1, 0
     if "prior" in name:
@@ -192,7 +192,7 @@ def test_constant_labels_are_said_and_predicted(name):
 
 
 @pytest.mark.parametrize("name", WARM)
-def test_a_warm_start_on_other_data_says_so_and_starts_anew(name):
+def test_a_warm_start_on_other_data_warns_and_starts_anew(name):
     model = fit(build(name, warm_start=True), name)
     _, y, cut = CASES[name]
     # All but the last sample, which is three rows of a sequence or bag and one row elsewhere.
@@ -253,10 +253,10 @@ def test_a_stream_mapped_from_a_file_learns_on(tmp_path):
 def test_ctrl_c_keeps_the_model_and_is_passed_on(name):
     warm = {"warm_start": True} if name in WARM else {}
     model = build(name, tol=1e-13, **warm).set_callbacks(Watcher(interrupt=1))
-    with pytest.raises(KeyboardInterrupt, match=r"stopped after 1 epochs .* stores this model") as said:
+    with pytest.raises(KeyboardInterrupt, match=r"stopped after 1 epochs .* stores this model") as caught:
         fit_loudly(model, name)
     assert model.n_iter_ == 1
-    assert ("warm_start" in str(said.value)) == (name in WARM)
+    assert ("warm_start" in str(caught.value)) == (name in WARM)
     assert len(predict(model, name)) in (N, len(LENGTHS))
     if name in WARM:
         assert hasattr(model, "_warm")
@@ -273,7 +273,7 @@ def test_ctrl_c_ends_a_search():
     pressed = []
 
     class Once(Watcher):
-        def on_fit_task_begin(self, estimator, context, **told):
+        def on_fit_task_begin(self, estimator, context, **more):
             pressed.append(context.task_name)
             if len(pressed) == 5:
                 raise KeyboardInterrupt
@@ -296,7 +296,7 @@ def test_a_callback_can_stop_a_fit(name):
     model = build(name, tol=1e-13).set_callbacks(watcher)
     with pytest.warns(ConvergenceWarning, match="callback"):
         fit_loudly(model, name)
-    assert model.n_iter_ == 2 and len(watcher.seen) == 2
+    assert model.n_iter_ == 2 and len(watcher.models) == 2
 
 
 class Pruner(Watcher):
@@ -334,16 +334,16 @@ def test_a_fit_on_wrong_labels_leaves_the_model_as_it_was(name):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("name", CASES)
-def test_a_callback_that_looks_changes_nothing(name, dtype):
+def test_a_callback_that_reads_the_model_does_not_change_it(name, dtype):
     rows = X.astype(dtype)
     plain = fit(build(name), name, rows)
     watcher = Watcher()
     watched = fit(build(name).set_callbacks(watcher), name, rows)
     same(plain, watched)
-    assert len(watcher.seen) == watched.n_iter_ == plain.n_iter_
+    assert len(watcher.models) == watched.n_iter_ == plain.n_iter_
     untimed = [[{**record, "seconds": 0} for record in model.history_] for model in (plain, watched)]
     assert untimed[0] == untimed[1]
-    assert len(predict(watcher.seen[-1], name, rows)) == len(predict(plain, name, rows))
+    assert len(predict(watcher.models[-1], name, rows)) == len(predict(plain, name, rows))
 
 
 # The gap of a sparse machine is that of its present basis; the fit ends when the basis does.
@@ -432,15 +432,15 @@ def test_starts_of_a_latent_fit_share_the_time_limit():
 )
 def test_a_warning_names_the_cure_at_the_line_of_the_caller(name):
     _, y, cut = CASES[name]
-    with pytest.warns(ConvergenceWarning, match="increase max_iter") as said:
+    with pytest.warns(ConvergenceWarning, match="increase max_iter") as caught:
         build(name, max_iter=1, tol=1e-12).fit(X, y, **cut)
-    assert {warning.filename for warning in said} == {__file__}
+    assert {warning.filename for warning in caught} == {__file__}
     uneven = X * np.array([1.0, 1.0, 1.0, 1e4])
     with pytest.warns(
         ConvergenceWarning, match=r"StandardScaler\), as columns of X differ .* factor of \d"
-    ) as said:
+    ) as caught:
         build(name, max_iter=1, tol=1e-12).fit(uneven, y, **cut)
-    far = [warning for warning in said if "gap of 0.9" in str(warning.message)]
+    far = [warning for warning in caught if "gap of 0.9" in str(warning.message)]
     assert not any("usable" in str(warning.message) for warning in far)
 
 

@@ -89,8 +89,8 @@ def fitted(name, params, watch):
 def test_bounds_only_improve_and_the_model_keeps_them(name, params):
     watch = Watch()
     model = fitted(name, params, watch)
-    told = [vars(record) for record in watch.records]
-    for records in (model.history_, told):
+    watched = [vars(record) for record in watch.records]
+    for records in (model.history_, watched):
         primal, dual, gap = (np.array([r[key] for r in records]) for key in ("primal", "dual", "gap"))
         assert (primal[1:] <= primal[:-1]).all()
         if not name.startswith(("Latent", "Sparse")):  # whose bounds are those of a round, of a basis
@@ -99,7 +99,7 @@ def test_bounds_only_improve_and_the_model_keeps_them(name, params):
     last = model.history_[-1]
     assert (last["primal"], last["gap"]) == (model.primal_objective_, model.duality_gap_)
     assert last["dual"] == model.dual_objective_
-    for stop in {len(told) // 3, 2 * len(told) // 3} - {0}:
+    for stop in {len(watched) // 3, 2 * len(watched) // 3} - {0}:
         watch = Watch(stop)
         model = fitted(name, params, watch)
         # Running values are rounded, in single precision for some.

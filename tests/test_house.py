@@ -25,7 +25,7 @@ SHARED = {
     "core/threads.py",
     "core/sparse_format.py",
 }
-# The default paths, and the solver that runs there, as plain Python, so that the loops are seen too.
+# The default paths, and the solver that runs there, as plain Python, so that their files are counted, too.
 PATHS = {
     "text": ("MultiLabelSVC(max_iter=2).fit(text, Y)", "sweeps"),
     "prior": ("MultiLabelSVC(prior=maxmargin.priors.from_labels, max_iter=2).fit(text, Y)", "sweeps"),
@@ -56,13 +56,13 @@ table = np.abs(rng.normal(size=(n, 3)))
 Y = (rng.random((n, 4)) < 0.4).astype(int)
 c = np.arange(n) % 3
 cut = np.full(n // 5, 5)
-seen = set()
-sys.setprofile(lambda frame, event, _: event == "call" and seen.add(frame.f_code.co_filename))
+called = set()
+sys.setprofile(lambda frame, event, _: event == "call" and called.add(frame.f_code.co_filename))
 for call in json.loads(sys.argv[1]):
     model = eval(call)
-    names = sorted(name for name in seen if "/maxmargin/" in name)
+    names = sorted(name for name in called if "/maxmargin/" in name)
     print(json.dumps([getattr(model, "solver_", ""), names]))
-    seen.clear()
+    called.clear()
 """
 
 
@@ -107,7 +107,7 @@ def test_compiled_loops_take_few_arguments():
 
 
 def slow_to_compile(function):
-    """What a loop says in a word of NumPy that takes numba longer to compile than a loop of its own."""
+    """NumPy expressions of a loop that take numba longer to compile than a loop of their own."""
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):
             # The error of two slices that do not match takes seconds.
@@ -161,7 +161,7 @@ def test_no_sum_depends_on_where_arrays_lie():
     assert len(sums) > 50 and not {name: found for name, found in sums.items() if found}
 
 
-def test_the_rule_on_sums_sees_them():
+def test_the_rule_on_sums_finds_them():
     loop = ast.parse(
         "for k in range(n):\n    x = a[k]\n    x -= 1\n    b[end] = x\n    end += 1\n    total += x"
     )
@@ -253,15 +253,15 @@ def patched(tree):
                 yield ast.unparse(node)
 
 
-def test_only_what_is_documented_of_numba_is_used():
+def test_only_documented_parts_of_numba_are_used():
     assert not {name: found for name, tree in sources() if (found := list(undocumented(tree)))}
 
 
-def test_nothing_of_another_package_is_set():
+def test_no_attribute_of_another_package_is_set():
     assert not {name: found for name, tree in sources() if (found := list(patched(tree)))}
 
 
-def test_the_rules_on_numba_see_what_they_forbid():
+def test_the_rules_on_numba_find_violations():
     private = (
         "import numba\nfrom numba.core import compiler, cgutils\nimport numba.core.event as e\nnumba.typed.X"
     )

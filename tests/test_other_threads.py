@@ -45,7 +45,9 @@ CASES = (
 )
 
 
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="Linux tells the time of threads")
+@pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="the CPU time of threads is read from Linux"
+)
 @pytest.mark.parametrize("case", CASES)
 def test_no_thread_but_those_asked_for_computes(case):
     command = [sys.executable, "-W", "ignore", "-c", SCRIPT.replace("{case}", case)]
@@ -128,10 +130,10 @@ for name, (model, rows, labels, *cut) in fits.items():
         if hasattr(each, "n_jobs"):
             each.n_jobs = int(sys.argv[1])
     model.fit(rows, labels, **(cut[0] if cut else {}))
-    seen = hashlib.sha256()
+    digest = hashlib.sha256()
     for value in arrays(model):
-        seen.update(value.tobytes())
-    print(name, seen.hexdigest(), sep=": ")
+        digest.update(value.tobytes())
+    print(name, digest.hexdigest(), sep=": ")
 """
 
 

@@ -35,10 +35,10 @@ def floors(requirements):
 
 def test_the_oldest_versions_are_those_allowed():
     lines = (ROOT / "tools" / "oldest.txt").read_text().splitlines()
-    told = floors(line for line in lines if not line.startswith("#"))
+    listed = floors(line for line in lines if not line.startswith("#"))
     frames = [line for line in EXTRAS["dev"] if line.startswith(("pandas", "polars"))]
     every = [*PROJECT["dependencies"], *EXTRAS["plots"], *EXTRAS["parquet"], *EXTRAS["data"], *frames]
-    assert told == floors(every)
+    assert listed == floors(every)
 
 
 def test_the_conda_recipe_asks_for_the_same():
@@ -107,7 +107,7 @@ def test_every_import_is_declared():
     assert foreign <= declared
 
 
-def test_the_container_is_made_of_what_there_is():
+def test_the_container_uses_existing_files_and_extras():
     text = (ROOT / "Dockerfile").read_text()
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     version = re.fullmatch(r"FROM python:(3\.\d+)-slim", lines[0])[1]
@@ -152,7 +152,7 @@ def test_the_container_sets_a_level_where_the_processor_has_it(level, tmp_path):
     assert done.stdout.strip() == f"{expected} ['fit', 'a b.csv']"
 
 
-def test_the_conda_recipe_builds_and_tests_what_there_is(capsys):
+def test_the_conda_recipe_names_existing_files_and_commands(capsys):
     yaml = pytest.importorskip("yaml")
     text = (ROOT / "tools" / "conda" / "meta.yaml").read_text()
     recipe = yaml.safe_load(text.replace("{{ PYTHON }}", "python"))

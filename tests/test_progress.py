@@ -24,8 +24,8 @@ def test_a_bar_goes_to_its_end_as_the_gap_falls():
     with display:
         model.set_callbacks(ProgressBar(bar=display)).fit(X, y)
     assert [task.completed for task in display.tasks] == [pytest.approx(1.0)]
-    said = screen.getvalue()
-    assert "MultiClassSVC" in said and "gap " in said and "epoch " in said
+    shown_text = screen.getvalue()
+    assert "MultiClassSVC" in shown_text and "gap " in shown_text and "epoch " in shown_text
 
 
 def test_a_bar_of_its_own_is_stopped_even_when_the_fit_fails(capsys):
@@ -76,8 +76,8 @@ def test_in_a_living_notebook():
     )
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
     nbclient.NotebookClient(book, timeout=600, kernel_name="python3").execute()
-    said = [output["data"]["text/plain"] for output in book.cells[0].outputs if "data" in output]
-    assert len(said) == 1 and said[0].startswith("mine ━") and "gap " in said[0]
+    shown_text = [output["data"]["text/plain"] for output in book.cells[0].outputs if "data" in output]
+    assert len(shown_text) == 1 and shown_text[0].startswith("mine ━") and "gap " in shown_text[0]
 
 
 def test_estimators_do_without_callbacks():

@@ -1,4 +1,4 @@
-"""Any valid fit ends with finite numbers or with an error that says what to change."""
+"""Any valid fit ends with finite numbers or with an error that names the remedy."""
 
 import pytest
 
@@ -22,5 +22,5 @@ def test_loops_divide_by_no_zero_and_sum_in_float64(seed):
 
 @pytest.mark.slow
 def test_many_random_fits():
-    found = {seed: said for seed in range(SAMPLE, CAMPAIGN) if (said := complaint(seed))}
+    found = {seed: problem for seed in range(SAMPLE, CAMPAIGN) if (problem := complaint(seed))}
     assert not found

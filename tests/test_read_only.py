@@ -45,7 +45,7 @@ def parts(X):
     [("dense", "float64", True), ("csr", "float64", False), ("dense", "float32", False)],
 )
 @pytest.mark.parametrize("name", WARMED)
-def test_a_fit_and_its_answers_write_to_nothing_that_they_are_given(name, kind, width, mapped, tmp_path):
+def test_fit_and_predict_do_not_write_to_their_arguments(name, kind, width, mapped, tmp_path):
     estimator, task = WARMED[name]
     X, (y, cut) = rows(kind, width), labels(task)
     keep = [

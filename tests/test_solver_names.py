@@ -1,4 +1,4 @@
-"""Every fitted model says which solvers ran: in its attributes, records, output, file and report."""
+"""Every fitted model names the solvers that ran: in its attributes, records, output, file and report."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from tests.test_every_estimator import CASES, CODES, SMALL, X, build, fit
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_default_fit_names_what_ran(name, tmp_path, capsys):
+def test_a_default_fit_names_its_solver(name, tmp_path, capsys):
     model = fit(build(name, verbose=1), name)
     assert model.solver_ and {record["solver"] for record in model.history_} == set(
         model.solver_.split(", then ")
@@ -35,7 +35,7 @@ def test_the_rivals_of_sparse_machines_name_it_too(machine):
     assert model.solver_ and all(record["solver"] for record in model.history_)
 
 
-def test_a_report_names_what_ran(tmp_path):
+def test_a_report_names_the_solver(tmp_path):
     file, page = str(tmp_path / "m.mm"), tmp_path / "m.html"
     assert main(["fit", "iris", "-m", "multiclass", "-o", file]) == 0
     assert main(["report", file, "iris", "-o", str(page)]) == 0

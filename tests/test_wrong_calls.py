@@ -121,7 +121,7 @@ PYTHON = {
 
 
 @pytest.mark.parametrize("case", PYTHON)
-def test_a_wrong_call_says_what_is_wrong(case, tmp_path, monkeypatch):
+def test_a_wrong_call_names_the_mistake(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     call, message = PYTHON[case]
     with pytest.raises((ValueError, TypeError, OSError, AttributeError), match=message) as error:
@@ -270,7 +270,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_a_wrong_command_says_what_is_wrong(line, folder, monkeypatch, capsys):
+def test_a_wrong_command_names_the_mistake(line, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.delenv("MAXMARGIN_DATA", raising=False)
     monkeypatch.setenv("MAXMARGIN_CACHE", str(folder / "cache"))

@@ -57,11 +57,11 @@ def test_competitors_take_turns_and_slow_ones_run_once(tmp_path):
     assert found["b"].answer == "b"
 
 
-def test_absent_peers_are_said_in_one_line_and_left_out(capsys):
+def test_absent_peers_are_reported_in_one_line_and_left_out(capsys):
     entrants = [Competitor("ours", int), Competitor("theirs", int, needs=("no_such_module",))]
     assert [each.name for each in present(entrants)] == ["ours"]
-    said = capsys.readouterr().out.splitlines()
-    assert len(said) == 1 and "theirs" in said[0] and "no_such_module is not installed" in said[0]
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 1 and "theirs" in printed[0] and "no_such_module is not installed" in printed[0]
     assert loosest(lambda tol: entrants[1], (1.0,), bool) is None
 
 

@@ -96,7 +96,7 @@ def test_defaults_are_summed_up_beside_their_peers():
     assert "| a | raw | 0.900 0.01 s | 0.950 0.02 s! |" in text and "| c | raw | >60 s | 0.800 1 s |" in text
 
 
-def test_a_fit_beyond_the_limit_is_told_and_not_waited_for():
+def test_a_fit_beyond_the_limit_is_stopped_and_marked():
     from benchmarks.problems.defaults import measured, toy
 
     class Endless:

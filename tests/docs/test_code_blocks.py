@@ -62,7 +62,7 @@ def test_code_fits_in_its_column(path):
     assert not [line for line in lines if len(line) > WIDEST]
 
 
-def print_what_is_promised(lines, *values):
+def print_as_promised(lines, *values):
     """Print, and compare with the expected output in a comment on the line: a list, a set or a boolean."""
     print(*values)
     line = lines[inspect.currentframe().f_back.f_lineno - 1]
@@ -84,7 +84,7 @@ def test_code_blocks_run(path, tmp_path, monkeypatch, capsys):
     names: dict = {"__name__": "__main__"}
     for kind, body in blocks(path):
         if kind == "python":
-            names["print"] = partial(print_what_is_promised, body.splitlines())
+            names["print"] = partial(print_as_promised, body.splitlines())
             exec(compile(body, str(path), "exec"), names)
             continue
         for line in body.splitlines():
@@ -108,7 +108,7 @@ def test_the_results_page_takes_new_files_by_itself(tmp_path):
     (tmp_path / "experiments" / "tea.py").write_text(about)
     results = tmp_path / "experiments" / "results"
     (results / "tea_curve.csv").write_text("# a note\nminute,heat_x,pot\n1,0.123456789,blue\n2,1e-9,blue\n")
-    (results / "tea.png").write_bytes(b"not looked at")
+    (results / "tea.png").write_bytes(b"not read")
     sys.path.insert(0, str(ROOT / "docs"))
     try:
         from results_table import write_results
@@ -138,15 +138,15 @@ def test_the_reference_lists_every_public_name():
     listed = set(names)
     assert len(names) == len(listed), "a name is listed twice"
     public = set(maxmargin.__all__) - {"__version__", *ROOMS}
-    for room in ("baselines", "metrics"):
-        public |= {f"{room}.{name}" for name in getattr(maxmargin, room).__all__}
+    for module in ("baselines", "metrics"):
+        public |= {f"{module}.{name}" for name in getattr(maxmargin, module).__all__}
     missing = public - listed
     assert not missing
     for name in listed:
         pkgutil.resolve_name(f"maxmargin.{name}")
 
 
-def test_every_method_on_an_api_page_says_what_it_does():
+def test_every_method_on_an_api_page_has_a_summary():
     """Every public method has a docstring, which describes its parameters if there are several."""
     import maxmargin
     from maxmargin._names import ESTIMATORS
@@ -165,7 +165,7 @@ def test_every_method_on_an_api_page_says_what_it_does():
                 assert all(parameter in about for parameter in parameters), f"{name}.{method}"
 
 
-def test_the_gallery_knows_its_examples_and_they_need_no_other_data():
+def test_the_gallery_lists_its_examples_and_they_need_no_other_data():
     sys.path.insert(0, str(ROOT / "docs"))
     try:
         from gallery import SECTIONS

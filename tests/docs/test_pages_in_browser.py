@@ -1,4 +1,4 @@
-"""The built site in a real browser, on a phone and on a desk: `make docs`, then `make test-browser`."""
+"""The built site in a real browser, on a phone and on a desktop: `make docs`, then `make test-browser`."""
 
 import json
 import re

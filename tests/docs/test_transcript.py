@@ -1,4 +1,4 @@
-"""The transcript of a person with files and no Python: every command runs and says what the page says."""
+"""The transcript of the command line: every command runs and prints the output on the page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BLOCK = re.compile(r"^\.\. code-block:: (console|python)\n\n((?:   .*\n|\n)+)", 
 
 
 def commands(body):
-    """Pairs of a command line and what the page says that it says."""
+    """Pairs of a command line and its output on the page."""
     found = []
     for line in textwrap.dedent(body).strip().splitlines():
         if line.startswith("$ "):
@@ -67,7 +67,7 @@ def exported(name, columns):
     return [[labels[k] for k in row.nonzero()[0]] for row in answers]
 
 
-def test_the_transcript_is_what_happens(tmp_path, monkeypatch, capsys):
+def test_the_transcript_is_reproduced(tmp_path, monkeypatch, capsys):
     shutil.copytree(ROOT / "docs" / "sample", tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     ran = 0
@@ -83,19 +83,19 @@ def test_the_transcript_is_what_happens(tmp_path, monkeypatch, capsys):
             words = shlex.split(piped[2] if piped else line)
             assert words[0] == "maxmargin"
             code = main(words[1:])
-            said = capsys.readouterr()
-            assert code == 0, (line, said.err)
+            printed = capsys.readouterr()
+            assert code == 0, (line, printed.err)
             if expected:
-                assert plain(said.err + said.out) == plain("\n".join(expected)), line
+                assert plain(printed.err + printed.out) == plain("\n".join(expected)), line
             ran += 1
     assert ran >= 14
     for name in ("shop.html", "mails.html", "questions.html"):
         assert (tmp_path / name).read_text().startswith("<!doctype html>")
-    told = [json.loads(line)["labels"] for line in Path("tagged.jsonl").read_text().splitlines()]
-    assert exported("shop.onnx", read_table("new.csv")) == told
+    expected_labels = [json.loads(line)["labels"] for line in Path("tagged.jsonl").read_text().splitlines()]
+    assert exported("shop.onnx", read_table("new.csv")) == expected_labels
     names, *rows = csv.reader(Path("later.csv").read_text().splitlines())
-    told = [[name for name, on in zip(names, row, strict=True) if on == "1"] for row in rows]
-    assert exported("questions.onnx", read_lines("later.jsonl")) == told
+    expected_labels = [[name for name, on in zip(names, row, strict=True) if on == "1"] for row in rows]
+    assert exported("questions.onnx", read_lines("later.jsonl")) == expected_labels
     assert len((tmp_path / "later.csv").read_text().splitlines()) == 31
 
 

@@ -45,7 +45,7 @@ def columns(path: Path) -> list[str]:
     return next(line for line in lines if not line.startswith("#")).split(",")
 
 
-def test_every_experiment_says_how_long_it_takes():
+def test_every_experiment_has_a_duration():
     minutes = tomllib.loads((FOLDER / "minutes.toml").read_text("utf-8"))
     assert sorted(minutes) == SCRIPTS
     assert all(value > 0 for value in minutes.values())
@@ -90,7 +90,7 @@ def test_every_claim_names_an_experiment_and_is_judged(path):
         if claim["verdict"] != "not tried":
             assert claim["experiment"] in SCRIPTS and claim["ours"] and claim["paper"]
             assert claim.get("baseline"), (
-                f"{claim['claim']!r} shows no trivial answer, nor says why there is none"
+                f"{claim['claim']!r} needs a trivial answer or the reason why there is none"
             )
 
 

@@ -43,7 +43,7 @@ def run(monkeypatch, *words):
     return awa1.main()
 
 
-def test_the_data_set_is_made_where_load_looks(clone, tmp_path, monkeypatch, capsys):
+def test_the_data_set_is_made_where_load_finds_it(clone, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MAXMARGIN_DATA", str(tmp_path / "data"))
     assert run(monkeypatch, clone) == 0
     assert str(tmp_path / "data" / "awa1" / awa1.FEATURES) in capsys.readouterr().out
@@ -90,6 +90,6 @@ def test_the_registry_names_the_recipe(capsys):
 
     assert "experiments.data.awa1" in datasets.info("awa1").recipe
     assert main(["datasets", "info", "awa1"]) == 0
-    told = capsys.readouterr().out
-    assert "python -m experiments.data.awa1" in told and "awa1/predicates.txt" in told
-    assert "code/feat/<class>-phog.pic.bz2" in told and info("yeast").recipe is None
+    printed = capsys.readouterr().out
+    assert "python -m experiments.data.awa1" in printed and "awa1/predicates.txt" in printed
+    assert "code/feat/<class>-phog.pic.bz2" in printed and info("yeast").recipe is None

@@ -145,22 +145,6 @@ def test_apascal(place):
     assert data.per_row["class_index"].tolist() == [0, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("c.jpg mug 1 1 2 2 0\n", "7 words, expected 8"),
-        ("c.jpg cow 1 1 2 2 0 0\n", "'cow' is not in"),
-        ("c.jpg mug 1 1 2 x 0 0\n", "invalid literal"),
-        ("c.jpg mug 1 1 2 2 0 2\n", "neither 0 nor 1"),
-    ],
-)
-def test_apascal_faults(place, line, message):
-    files = APASCAL | {"ayahoo_test.txt": line}
-    place({f"apascal-ayahoo-attributes/{name}": text for name, text in files.items()})
-    with pytest.raises(DataFormatError, match=message):
-        load("apascal-ayahoo-attributes")
-
-
 def test_tab_texts_learn_their_words_from_the_training_part(place):
     head = "Category\tText\nd\tstring\nclass\t\n\n"
     place(
@@ -179,14 +163,6 @@ def test_tab_texts_learn_their_words_from_the_training_part(place):
     first = np.array([1.0, 1 + np.log(2), 0]) * idf
     np.testing.assert_allclose(data.X[[0]].toarray()[0], first / np.linalg.norm(first))
     assert (data.train.tolist(), data.test.tolist()) == ([0, 1, 2], [3])
-
-
-def test_tab_text_faults(place):
-    for line in ("no tab\n", "a\tb\tc\n", "\ttext\n", ""):
-        text = "h\nh\nh\n" + line
-        place({"reuters-r8/reuters-r8-train.tab": text, "reuters-r8/reuters-r8-test.tab": text})
-        with pytest.raises(DataFormatError):
-            load("reuters-r8")
 
 
 def tar(files) -> bytes:

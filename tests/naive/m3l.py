@@ -109,14 +109,14 @@ class Twin:
         return True, g - out, share
 
     def sweep(self, pairs, marks, reach):
-        """Visit the marked pairs in order; returns extreme projected gradients per label and the gap seen."""
-        low, high, seen = np.zeros(len(self.R)), np.zeros(len(self.R)), 0.0
+        """Visit the marked pairs in order; return the extreme gradients per label and the sum of gaps."""
+        low, high, gap_sum = np.zeros(len(self.R)), np.zeros(len(self.R)), 0.0
         for i, l in pairs:
             if marks[i, l]:
                 marks[i, l], projected, share = self.visit(i, l, reach)
                 low[l], high[l] = min(low[l], projected), max(high[l], projected)
-                seen += share
-        return low, high, seen
+                gap_sum += share
+        return low, high, gap_sum
 
     def sweep_all(self, order, marks):
         """Visit the entries of each sample that have a variable or a positive gradient when its turn comes.
@@ -131,24 +131,24 @@ class Twin:
             found.append(self.sweep([(i, l) for l in np.flatnonzero(wanted)], np.ones_like(marks), unbounded))
             inside = (self.alpha[i] > 0) & (self.alpha[i] < self.c[i])
             marks[i] = wanted & ((self.alpha[i] != before) | inside)
-        low, high, seen = zip(*found, strict=True)
-        return np.min(low, axis=0), np.max(high, axis=0), sum(seen)
+        low, high, gap_sum = zip(*found, strict=True)
+        return np.min(low, axis=0), np.max(high, axis=0), sum(gap_sum)
 
     def sweep_lists(self, order, lists, reach, small=0.0):
         """Visit the listed labels of each sample; whoever leaves gives its place to the last in line."""
-        low, high, seen = np.zeros(len(self.R)), np.zeros(len(self.R)), 0.0
+        low, high, gap_sum = np.zeros(len(self.R)), np.zeros(len(self.R)), 0.0
         for i in order:
             waiting, lists[i] = deque(lists[i]), []
             while waiting:
                 l = waiting.popleft()
                 stays, projected, share = self.visit(i, l, reach, small)
                 low[l], high[l] = min(low[l], projected), max(high[l], projected)
-                seen += share
+                gap_sum += share
                 if stays:
                     lists[i].append(l)
                 else:
                     waiting.rotate(1)
-        return low, high, seen
+        return low, high, gap_sum
 
     def draw_bias(self):
         """End a pass: anchor the bias row where it is, drawn towards bias * S by `pull`."""
@@ -156,11 +156,11 @@ class Twin:
         self.anchor = u + self.pull * (self.bias * self.S - u), self.S
 
     def polish(self, l, samples, shuffle, target, n_passes, least, idle):
-        """Passes over some samples of one label (R diagonal); returns the gap seen in the last.
+        """Passes over some samples of one label (R diagonal); returns the gap gap_sum in the last.
 
         `shuffle` gives the order of a pass. Whoever leaves gives its place to the last in line. The variables
         end at their means over the last pass; a step made with k turns to go, its own one included, has had
-        its effect for k of them. The first pass says what is enough: the part `least` of what it saw, if that
+        its effect for k of them. The target is the part `least` of the gap of the first pass, if that
         is more than the target; entries with less than the part `idle` of their share in it take no step.
         `pull` of the label is halved after a pass in which the bias came to be on the other side of its goal.
         """

@@ -190,7 +190,7 @@ def test_plain_hamming_loss_counts_letters():
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_intercept_scaling_scales_all_that_sees_no_features(solver, kind):
+def test_intercept_scaling_scales_all_weights_without_features(solver, kind):
     """w = (U / s, R) turns constants of size s at C into rows x / s and constants of 1 at s^2 C, over s^2."""
     s, rows = 4.0, kind(STACKED)
     options = {"solver": solver, "tol": 0.1, "max_iter": 20_000, "random_state": 0}

@@ -223,15 +223,15 @@ def test_certificate_is_that_of_the_stored_solution(name):
 
 @pytest.mark.nojit
 @pytest.mark.parametrize("name", SOLVERS)
-def test_looking_at_a_fit_does_not_change_it(name):
+def test_certificates_do_not_change_a_fit(name):
     """certify and solution after every epoch leave no trace."""
     problem, _ = random_problem(1, n=5, C=2.0)
     watched, alone = solver_of(name, problem, 1e-12), solver_of(name, problem, 1e-12)
     for _ in range(7):
         watched.epoch(Clock())
         alone.epoch(Clock())
-        seen = watched.certify()
-        assert seen == watched.certify() and watched.solution() is not None
+        before = watched.certify()
+        assert before == watched.certify() and watched.solution() is not None
         np.testing.assert_array_equal(watched.blocks.vector, alone.blocks.vector)
     np.testing.assert_array_equal(watched.solution().vector, alone.solution().vector)
     assert watched.certify() == alone.certify()

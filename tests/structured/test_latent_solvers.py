@@ -237,7 +237,7 @@ def test_objective_never_rises_and_ends_stationary(name, options, tol, seed):
 
 @pytest.mark.nojit
 @pytest.mark.parametrize("name", SOLVERS)
-def test_looking_at_a_fit_does_not_change_it(name):
+def test_certificates_do_not_change_a_fit(name):
     """certify and solution after every epoch leave no trace, in the first round and later."""
     problem, _, chosen = both(3, C=3.0)
     watched, alone = (SOLVERS[name].build(problem, seeded(), 1e-9, chosen) for _ in range(2))

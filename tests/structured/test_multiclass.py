@@ -212,7 +212,7 @@ def test_warm_start_and_path():
     assert path[0].primal_objective_ < path[1].primal_objective_
 
 
-def test_divergence_is_said():
+def test_divergence_is_warned_of():
     X, y = load_digits(return_X_y=True)
     with pytest.warns(ConvergenceWarning, match="raise temperature"):
         model = MultiClassSVC(C=1.0, solver="oeg", temperature=1e-3, max_iter=200).fit(X[:200], y[:200])
@@ -288,7 +288,7 @@ def test_any_shape_is_certified(n, d, c, sparse, dtype, seed):
     assert set(model.predict(X)) <= set(y)
 
 
-def test_a_fit_with_another_kernel_leaves_nothing_of_the_last_one():
+def test_a_fit_with_another_kernel_replaces_all_attributes():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
     y = (np.linalg.norm(X, axis=1) > 1.5).astype(int) + (X[:, 0] > 1)
@@ -314,7 +314,7 @@ def test_the_dual_stays_below_the_optimum_where_alpha_is_all_but_one(solver, sca
 @pytest.mark.parametrize("solver", ["auto", "exact"])
 @pytest.mark.parametrize("scale", [1e3])
 def test_more_features_than_samples_of_any_scale(solver, scale):
-    """As few samples of as many genes; the kernel's way to the same optimum tells what it is."""
+    """Gene expressions have such shapes; the kernel form gives the reference optimum."""
     X = scale * np.random.RandomState(0).randn(20, 700)
     y = np.random.RandomState(1).randint(0, 3, 20)
     model = MultiClassSVC(solver=solver, random_state=0).fit(X, y)

@@ -56,7 +56,7 @@ LANDS = {
 
 @pytest.mark.parametrize("number", range(len(ROWS)))
 def test_every_row_has_data_that_lands_in_it(number, monkeypatch):
-    """The row is the first that holds, and the fitted model says what ran."""
+    """The row is the first that holds, and the fitted model names the solver that ran."""
     row, taken = ROWS[number], []
 
     def spied(rows, problem):
@@ -174,7 +174,7 @@ def test_classes_that_can_be_separated_are_certified_at_a_multiple_of_the_weight
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("build", [FullEpochs, partial(block_steps, (20, 0.25))])
 def test_wide_rows_of_any_size_are_certified_as_soon_as_the_dual_rests(loss, build):
-    """More features than samples: every margin can be kept, and P(W) tells nothing at first."""
+    """More features than samples: every margin can be kept, and P(W) is far from the optimum at first."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 300)) * 1e3, np.arange(40) % 3
     costs, Delta = np.ones(40), 1 - np.eye(3)

@@ -292,7 +292,7 @@ def test_every_solver_reaches_the_optimum_and_keeps_weak_duality(name, kind):
 
 @pytest.mark.parametrize("name", SOLVERS)
 @pytest.mark.parametrize("kind", ["linear", "single", "kernel"])
-def test_looking_at_a_solver_changes_nothing(name, kind):
+def test_certificates_do_not_change_a_solver(name, kind):
     """Certificates and solutions asked for between epochs change no later bit."""
     if name == "newton" and kind == "kernel":
         pytest.skip("steps on weights")
@@ -301,21 +301,21 @@ def test_looking_at_a_solver_changes_nothing(name, kind):
     dtype = np.float32 if kind == "single" else np.float64
     labels = labels_of(y, costs, Delta)
     problem = kernelised(X, labels) if kind == "kernel" else linear(X, labels, 0.5)
-    looked, alone = (solver_for(name, problem, tol=1e-4, dtype=dtype, **options) for _ in range(2))
+    certified, alone = (solver_for(name, problem, tol=1e-4, dtype=dtype, **options) for _ in range(2))
     for _ in range(12):
-        before = looked.certify()
-        assert looked.certify() == before
-        looked.solution()
-        assert looked.epoch(Clock()) == alone.epoch(Clock())
-        first, second = looked.solution(), looked.solution()
+        before = certified.certify()
+        assert certified.certify() == before
+        certified.solution()
+        assert certified.epoch(Clock()) == alone.epoch(Clock())
+        first, second = certified.solution(), certified.solution()
         np.testing.assert_array_equal(first[0], second[0])
         np.testing.assert_array_equal(first.blocks, alone.solution().blocks)
-    assert looked.certify() == alone.certify()
-    np.testing.assert_array_equal(looked.solution()[0], alone.solution()[0])
+    assert certified.certify() == alone.certify()
+    np.testing.assert_array_equal(certified.solution()[0], alone.solution()[0])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="scatters memory by the C library of the process")
-def test_what_is_proved_does_not_depend_on_where_arrays_lie():
+def test_certificates_do_not_depend_on_memory_addresses():
     """Sums that were also writing took another order where two arrays lay close together."""
     library, rng = ctypes.CDLL(None), np.random.default_rng(1)
     library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]

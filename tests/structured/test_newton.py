@@ -52,7 +52,7 @@ def slope(line, t):
 
 
 def point(line):
-    """Blocks, who has moved, steps, and the sums of the losses, of alpha.H and of alpha.Delta."""
+    """Blocks, a mask of those that moved, steps, and the sums of losses, alpha.H and alpha.Delta."""
     found = line.point(np.ones(1))
     sums = (float(each[0]) for each in (found.losses, found.means, found.values))
     return found.shares[0].T, found.moved, found.steps[0].T, *sums
@@ -259,7 +259,7 @@ def test_rows_are_read_in_pieces_where_they_are_many(monkeypatch):
     assert primals[0] == pytest.approx(primals[1], rel=2e-9)
 
 
-def test_looking_changes_nothing_and_an_answer_stays_as_it_is():
+def test_certificates_do_not_change_the_steps_nor_later_steps_an_answer():
     solver = ProximalNewton(problem_of(*data(30, 4, 3)), Setup(1e-9, None))
     solver.epoch(Clock())
     answer = solver.solution()
@@ -351,7 +351,7 @@ def test_few_features_and_overlapping_classes_converge(options):
     assert model.duality_gap_ <= 1e-3
 
 
-def test_tol_decides_on_classes_that_can_be_told_apart():
+def test_tol_decides_on_separable_classes():
     X, y = load_digits(return_X_y=True)
     for tol in (0.1, 1e-3):
         model = MultiClassSVC(tol=tol, random_state=0).fit(X, y)
@@ -377,7 +377,7 @@ def test_a_start_from_other_rows_is_no_worse_than_none():
 
 
 def test_a_matrix_that_rounding_made_indefinite_gets_a_ridge(monkeypatch):
-    """LAPACK says so of the first three, as it does of any with a negative eigenvalue."""
+    """The first three factorisations fail, as LAPACK's do for a negative eigenvalue."""
     X, y, costs, Delta = data()
     usual, tried = proximal_newton.dposv, []
 

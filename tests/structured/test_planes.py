@@ -157,7 +157,7 @@ def test_every_row_of_the_choice_is_taken(monkeypatch, solver, settings, name):
 @pytest.mark.parametrize(
     ("model", "data"), [(ChainSVC, overlapping_words), (LatentSVC, overlapping_bags)], ids=["chain", "latent"]
 )
-def test_what_ran_is_named(model, data):
+def test_the_solver_that_ran_is_named(model, data):
     fitted = model(C=1e4, random_state=0, max_iter=200).fit(*data())
     assert fitted.solver_ == "pairwise, then planes"
     assert {record["solver"] for record in fitted.history_} == {"pairwise", "planes"}

@@ -99,7 +99,7 @@ def test_a_solution_is_where_the_next_fit_begins():
     assert model.duality_gap_ <= 1e-3
 
 
-def test_looking_at_interior_points_changes_nothing():
+def test_certificates_do_not_change_interior_points():
     solver = InteriorBlocks(kernel_problem(*data(40, 2, 3)), Setup(1e-9, None))
     solver.epoch(Clock())
     answer = solver.solution()
@@ -111,7 +111,7 @@ def test_looking_at_interior_points_changes_nothing():
     np.testing.assert_array_equal(answer.blocks, before[1])
 
 
-def test_rounding_ends_the_steps_and_says_so():
+def test_rounding_ends_the_steps_with_a_reason():
     problem = kernel_problem(*data(40, 2, 3))
     outcome = run(InteriorBlocks(problem, Setup(1e-18, None)), Stopping(0.0, 1000))
     assert outcome.reason in ("stuck", "converged") and outcome.certificate.gap <= 1e-10

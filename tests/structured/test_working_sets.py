@@ -207,7 +207,7 @@ def test_schedules_end_at_the_same_optimum(options):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_certificate_is_that_of_what_is_predicted_with(dtype, n_classes, loss):
+def test_the_certificate_is_that_of_the_stored_model(dtype, n_classes, loss):
     """P of the scores that the stored model gives the training samples is the one reported."""
     X, y = overlapping(n=90, c=n_classes)
     X = (X * [1e3, 1.0, 1e-2]).astype(dtype)
