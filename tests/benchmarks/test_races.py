@@ -12,10 +12,10 @@ from benchmarks.__main__ import MODELS, main, races
 from benchmarks.race import RESULTS, Setting
 
 ROOT = Path(__file__).parents[2]
-# Even at toy size the growth of time and memory takes its while.
-LONG = {"growth", "commands"}
+# Races that take seconds even at toy size, by model or name.
+LONG = {"growth", "commands", "gpu", "equal_objective"}
 ALL = [
-    pytest.param(model, name, id=f"{model}-{name}", marks=[pytest.mark.slow] if name in LONG else [])
+    pytest.param(model, name, id=f"{model}-{name}", marks=[pytest.mark.slow] if LONG & {model, name} else [])
     for model in MODELS
     for name in races(model)
 ]

@@ -566,7 +566,8 @@ def test_an_unfinished_run_keeps_the_better_primal_point():
 
 @pytest.mark.parametrize("shrinking", [False, True])
 def test_schedule_follows_the_naive_twin(shrinking):
-    X, y, costs, rng = small_data(n=40, seed=12)
+    X, y, costs, _ = small_data(n=40, seed=12)
+    rng = np.random.default_rng(12)
     solver = solver_for("exact", linear(X, labels_of(y, costs)), shrinking=shrinking)
     solver.streak, solver.due = rng.integers(0, 8, 40), rng.integers(0, 9, 40)
     solver.gaps, solver.idle, solver.passes = rng.random(40), rng.random(40) < 0.5, 5
