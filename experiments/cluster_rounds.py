@@ -25,10 +25,9 @@ from sklearn.preprocessing import normalize
 from experiments import _data
 from experiments._results import SMALL, command_line, load, show, write
 from maxmargin.core.loop import Stopping, run
-from maxmargin.dask.label_groups import SHARE_OF_LABEL, groups_of, narrowed
-from maxmargin.dask.multilabel import TASKS
-from maxmargin.dask.rounds import FEW_ROWS, Here, Rounds, Scattered
-from maxmargin.dask.working_sets import Call, Part
+from maxmargin.dask.multilabel import SHARE_OF_LABEL, TASKS, label_groups, split_groups
+from maxmargin.dask.rounds import FEW_ROWS, Here, Partitioned, Rounds
+from maxmargin.dask.working_sets import Part, Sent
 from maxmargin.multilabel.problem import hinge_costs
 
 TOL, MOST_ROUNDS = 1e-3, 100
@@ -50,7 +49,7 @@ class Counting(Here):
         began = time.process_time()
         answer = task(*arguments)
         self.seconds[task.__name__] = self.seconds.get(task.__name__, 0.0) + time.process_time() - began
-        if isinstance(answer, Call):
+        if isinstance(answer, Sent):
             X = answer.X
             self.row_bytes += X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
             self.row_bytes += answer.alpha.nbytes + answer.costs.signs.nbytes
@@ -79,14 +78,14 @@ class Game:
         """
         first, last = groups[0].start, groups[-1].stop
         ours = [slice(g.start - first, g.stop - first) for g in groups]
-        ours = narrowed(ours, None, budget / len(self.signs), each)
+        ours = split_groups(ours, None, budget / len(self.signs), each)
         upper = np.ones((2, last - first))
         parts = [
             Part(X, hinge_costs(self.signs[rows, first:last], upper, np.ones((len(rows), 1))), 1.0)
             for X, rows in zip(self.blocks, self.places, strict=True)
         ]
         sizes = [len(rows) for rows in self.places]
-        problem = Scattered(TASKS, parts, sizes, self.shape[1], ours, None, 1.0, 0.0)
+        problem = Partitioned(TASKS, parts, sizes, self.shape[1], ours, None, 1.0, 0.0)
         workers, rng = Counting(), np.random.RandomState(self.seed)
         solver = Rounds(problem, workers, tol=TOL, budget=budget, rng=rng, n_threads=n_threads)
         outcome = run(solver, Stopping(TOL, MOST_ROUNDS, seconds))
@@ -105,7 +104,7 @@ class Game:
             "weight_bytes_per_part_and_round": 8 * (width + 1) * L,
             "row_bytes_per_round": sum(count.row_bytes // r for r, _, count in answers),
             "look_seconds_per_round": round(
-                sum(c.seconds["look"] / (r + 1) + c.seconds["called"] / r for r, _, c in answers), 4
+                sum(c.seconds["scan"] / (r + 1) + c.seconds["send"] / r for r, _, c in answers), 4
             ),
             "solve_seconds_per_round": round(sum(c.seconds["solve"] / r for r, _, c in answers), 4),
         }
@@ -143,8 +142,8 @@ def generated(n: int, labels: int, block: int = 50_000) -> tuple[Any, np.ndarray
 
 def in_processes(game: Game, budget: int, n_processes: int, seconds: float | None) -> dict[str, Any]:
     """Play neighbouring groups of labels in processes, which have the rows in common."""
-    groups = groups_of(game.signs.shape[1], None, len(game.places))
-    shares = [groups[k.start : k.stop] for k in groups_of(len(groups), None, n_processes)]
+    groups = label_groups(game.signs.shape[1], None, len(game.places))
+    shares = [groups[k.start : k.stop] for k in label_groups(len(groups), None, n_processes)]
     n_threads = max(n_processes // len(shares), 1)
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
@@ -185,7 +184,7 @@ def main() -> None:
             if chosen.generated:
                 row = in_processes(game, budget, chosen.processes, chosen.seconds)
             else:
-                groups = groups_of(signs.shape[1], None, n_parts)
+                groups = label_groups(signs.shape[1], None, n_parts)
                 row = game.row(budget, [game.play(groups, budget, chosen.seconds)])
             show(row)
             write(name, [row], ("rows", "labels", "parts", "rows_of_a_solve"), conditions=load())

@@ -3,7 +3,7 @@
 Workers that share labels finish together if their groups cost the same. Quarters of the labels by
 frequency, halves and all of them are trained to a certified relative gap of 1e-3. Seconds are fitted by a
 constant, a term per label and a term per sample on the rarer side of a label, with relative errors. `RARER`
-in `maxmargin.dask.label_groups` is about the ratio of the last two, for as many samples as there are.
+in `maxmargin.dask.multilabel` is about the ratio of the last two, for as many samples as there are.
 Writes ``experiments/results/label_costs.csv``.
 
     MAXMARGIN_DATA=... python -m experiments.label_costs [rcv1-subsets bibtex generated ...]
@@ -23,7 +23,7 @@ from experiments import _data
 from experiments._results import SMALL, chosen, show, write
 from experiments._results import load as load_now
 from experiments.cluster_rounds import generated, rcv1
-from maxmargin.dask.label_groups import Assignment, learn
+from maxmargin.dask.multilabel import Assignment, train
 from maxmargin.dask.working_sets import Part
 from maxmargin.multilabel.problem import hinge_costs
 
@@ -49,11 +49,11 @@ def seconds(X: Any, signs: np.ndarray) -> float:
     n, L = signs.shape
     part = Part(X, hinge_costs(np.ascontiguousarray(signs), np.ones((2, L)), np.ones((n, 1))), 1.0)
     wanted = Assignment(slice(0, L), L, None, maxmargin.MultiLabelSVC(tol=TOL, random_state=0), 0)
-    learn(wanted, part)
+    train(wanted, part)
     taken = []
     for _ in range(REPEATS):
         start = time.process_time()
-        learn(wanted, part)
+        train(wanted, part)
         taken.append(time.process_time() - start)
     return min(taken)
 

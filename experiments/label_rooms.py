@@ -3,7 +3,7 @@
 Rows of several data sets in eight parts, labels of two workers, solves that hold an eighth, a quarter or
 half of the rows. Labels share a solve if it holds a given part of all rows for each of them; the smaller
 this part, the more labels share. A fit ends at a certified relative gap of 1e-3 or after a minute.
-`SHARE_OF_LABEL` in `maxmargin.dask.label_groups` is chosen from the result. Writes
+`SHARE_OF_LABEL` in `maxmargin.dask.multilabel` is chosen from the result. Writes
 ``experiments/results/label_rooms.csv``.
 
     MAXMARGIN_DATA=... python -m experiments.label_rooms [rcv1-subsets bibtex generated ...]
@@ -18,7 +18,7 @@ from experiments._results import SMALL, chosen, show, write
 from experiments._results import load as load_now
 from experiments.cluster_rounds import Game
 from experiments.label_costs import load
-from maxmargin.dask.label_groups import groups_of, narrowed
+from maxmargin.dask.multilabel import label_groups, split_groups
 
 SETS = ("rcv1-subsets", "bibtex", "tmc2007-500", "enron", "generated")
 PARTS, WORKERS, LABELS = 8, 2, 16
@@ -30,7 +30,7 @@ ROOMS, GIVEN_UP = (1 / 4, 1 / 8, 1 / 16, 1 / 32), 60.0
 def line(name: str, game: Game, share: float, each: float) -> dict[str, Any]:
     """One fit."""
     n, L = game.signs.shape
-    groups = groups_of(L, None, WORKERS)
+    groups = label_groups(L, None, WORKERS)
     start = time.process_time()
     rounds, gap, _ = game.play(groups, int(share * n), GIVEN_UP, each=each)
     return {
@@ -39,7 +39,7 @@ def line(name: str, game: Game, share: float, each: float) -> dict[str, Any]:
         "labels": L,
         "share of rows in a solve": share,
         "room for a label": each,
-        "labels of a solve": -(-L // len(narrowed(groups, None, share, each))),
+        "labels of a solve": -(-L // len(split_groups(groups, None, share, each))),
         "rounds": rounds,
         "gap": f"{gap:.3g}",
         "cpu seconds": round(time.process_time() - start, 2),

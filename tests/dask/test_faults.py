@@ -71,7 +71,7 @@ def silent():
 
 def test_workers_that_are_lost_again_and_again_are_given_up():
     with pytest.raises(RuntimeError, match=f"lost {ATTEMPTS} times.*memory"):
-        Cluster(Inline()).steadily(lost)
+        Cluster(Inline()).retry(lost)
 
 
 def test_a_cluster_that_is_gone_is_said():
@@ -79,16 +79,16 @@ def test_a_cluster_that_is_gone_is_said():
     client.status = "closed"
     for trouble in (lost, silent):
         with pytest.raises(ConnectionError, match="scheduler is lost"), connected(client) as cluster:
-            cluster.steadily(trouble)
+            cluster.retry(trouble)
     with pytest.raises(OSError, match="no answer"), connected(Inline()) as cluster:
-        cluster.steadily(silent)
+        cluster.retry(silent)
 
     class Empty(Inline):
         def wait_for_workers(self, n, timeout):
             raise TimeoutError
 
     with pytest.raises(ConnectionError, match="start some"):
-        Cluster(Empty()).steadily(lost)
+        Cluster(Empty()).retry(lost)
 
 
 @pytest.mark.parametrize("name", MODELS)

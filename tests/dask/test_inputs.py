@@ -134,13 +134,13 @@ def test_columns_of_sets(client, table):
         )
 
 
-def test_sums_of_labels_are_asked_for_only_where_labels_have_names():
+def test_sums_of_labels_take_a_task_only_where_labels_have_names():
     class Counting(Alone):
         asked = 0
 
-        def ask(self, *arguments):
+        def map(self, *arguments):
             self.asked += 1
-            return super().ask(*arguments)
+            return super().map(*arguments)
 
     rng = np.random.default_rng(0)
     Y, weight = rng.integers(2, size=(6, 3)), rng.random(6)
@@ -153,7 +153,7 @@ def test_sums_of_labels_are_asked_for_only_where_labels_have_names():
         blocks = [
             partitions.read(k, np.ones((6, 2))[some], y[some], weight[some]) for k, some in enumerate(cuts)
         ]
-        seen = [partitions.facts(block) for block in blocks]
+        seen = [partitions.facts_of(block) for block in blocks]
         sums = partitions.totals(cluster, blocks, seen, partitions.common_space(seen))
         assert cluster.asked == asked
         assert np.allclose([sum(one.on for one in sums), sum(one.off for one in sums)], expected)

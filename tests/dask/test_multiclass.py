@@ -10,7 +10,7 @@ import maxmargin
 from maxmargin.core.loop import Clock
 from maxmargin.dask import MultiClassSVC, decision_function, predict
 from maxmargin.dask.multiclass import TASKS, ClassPart, blocks_of
-from maxmargin.dask.rounds import Here, Rounds, Scattered
+from maxmargin.dask.rounds import Here, Partitioned, Rounds
 from maxmargin.dask.working_sets import dense
 from maxmargin.structured.multiclass_problem import Labels
 from tests.checks import apart
@@ -103,7 +103,7 @@ def test_every_round_is_an_ascent_with_true_certificates(loss, in_turn):
     costs = rng.uniform(0, 2, 45)
     places = np.array_split(np.arange(45), 3)
     parts = [ClassPart(X[k], Labels(y[k], costs[k], Delta, loss), 1.0) for k in places]
-    problem = Scattered(TASKS, parts, [15, 15, 15], 4, [slice(0, 3)], None, 1.0, 0.0)
+    problem = Partitioned(TASKS, parts, [15, 15, 15], 4, [slice(0, 3)], None, 1.0, 0.0)
     solver = Rounds(problem, Here(), tol=1e-6, budget=15, rng=np.random.RandomState(0), in_turn=in_turn)
     last = -np.inf
     for _ in range(6):

@@ -12,7 +12,7 @@ from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.dask import MultiLabelSVC, store
 from maxmargin.dask import rounds as module
 from maxmargin.dask.multilabel import TASKS
-from maxmargin.dask.rounds import Here, Rounds, Scattered
+from maxmargin.dask.rounds import Here, Partitioned, Rounds
 from maxmargin.dask.working_sets import Part
 from maxmargin.multilabel.problem import hinge_costs, tied_costs
 from tests.checks import apart
@@ -29,7 +29,7 @@ def data():
     return X, Y
 
 
-def scattered(X, Y, *, R=None, bias=1.0, tied=False):
+def partitioned(X, Y, *, R=None, bias=1.0, tied=False):
     upper, weight = 0.1 * np.ones((2, L)), 1.0 + np.arange(N)[:, None] % 3
     prior = np.eye(L) if R is None else R
     costs = [
@@ -40,7 +40,7 @@ def scattered(X, Y, *, R=None, bias=1.0, tied=False):
     costs.insert(1, hinge_costs(Y[:0], upper, weight[:0]))
     parts = [Part(X[c], cost, bias) for c, cost in zip(CUTS, costs, strict=True)]
     sizes = [len(Y[c]) for c in CUTS]
-    return Scattered(TASKS, parts, sizes, D, [slice(0, L)], R, bias, sum(one.constant for one in costs))
+    return Partitioned(TASKS, parts, sizes, D, [slice(0, L)], R, bias, sum(one.constant for one in costs))
 
 
 VARIANTS = {
@@ -63,7 +63,7 @@ def rounds(problem, tol, budget):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_sets_of_rows_reach_the_optimum_and_the_certificate_is_true(data, name, budget):
     X, Y = data
-    problem = scattered(X, Y, **VARIANTS[name])
+    problem = partitioned(X, Y, **VARIANTS[name])
     solver = rounds(problem, 1e-8, budget)
     outcome = run(solver, Stopping(1e-8, 500))
     assert outcome.converged
@@ -85,12 +85,12 @@ def test_sets_of_rows_reach_the_optimum_and_the_certificate_is_true(data, name, 
 
 def test_sets_may_be_smaller_than_runs_of_rows(data):
     X, Y = data
-    assert run(rounds(scattered(X, Y), 1e-3, 10), Stopping(1e-3, 100)).converged
+    assert run(rounds(partitioned(X, Y), 1e-3, 10), Stopping(1e-3, 100)).converged
 
 
 def test_every_row_is_in_one_set(data):
     X, Y = data
-    solver = rounds(scattered(X, Y), 1e-3, 30)
+    solver = rounds(partitioned(X, Y), 1e-3, 30)
     rows = np.flatnonzero(np.random.default_rng(0).random(N) < 0.6)
     sets = list(solver._sets(rows, 8))
     assert len(sets) == 8
@@ -100,7 +100,7 @@ def test_every_row_is_in_one_set(data):
 
 def test_time_that_is_up_leaves_a_feasible_state(data):
     X, Y = data
-    solver = rounds(scattered(X, Y), 1e-8, 60)
+    solver = rounds(partitioned(X, Y), 1e-8, 60)
     solver.epoch(Clock(0.0))
     assert not any(alpha.any() for alpha in solver.groups[0].alphas)
     certificate = solver.certify()

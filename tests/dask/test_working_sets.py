@@ -7,16 +7,15 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin.core.loop import Clock, Stopping, run
-from maxmargin.dask.label_groups import groups_of, label_costs, narrowed
-from maxmargin.dask.multilabel import TASKS
-from maxmargin.dask.rounds import Here, Rounds, Scattered, fitting_rows
+from maxmargin.dask.multilabel import TASKS, label_costs, label_groups, split_groups
+from maxmargin.dask.rounds import Here, Partitioned, Rounds, rows_of_worker
 from maxmargin.dask.working_sets import Move, Part, choose, dense, replaced
 from maxmargin.multilabel.problem import LinearM3L, Rows, hinge_costs
 
 pytestmark = pytest.mark.nojit
 
 
-def scattered(n_parts, R=None, size=1.0):
+def partitioned(n_parts, R=None, size=1.0):
     """Noisy rows of uneven columns, in parts."""
     rng = np.random.default_rng(3)
     X = size * rng.normal(size=(60, 4)) * [1.0, 10.0, 1.0, 0.1]
@@ -25,28 +24,28 @@ def scattered(n_parts, R=None, size=1.0):
     parts = [Part(X[k], hinge_costs(signs[k], np.ones((2, 3)), np.ones((len(k), 1))), 1.0) for k in rows]
     groups = [slice(0, 3)] if R is not None else [slice(0, 1), slice(1, 3)]
     whole = LinearM3L(Rows.of(X), hinge_costs(signs, np.ones((2, 3)), np.ones((60, 1))), R, 1.0)
-    return Scattered(TASKS, parts, [len(k) for k in rows], 4, groups, R, 1.0, 0.0), whole
+    return Partitioned(TASKS, parts, [len(k) for k in rows], 4, groups, R, 1.0, 0.0), whole
 
 
 def test_groups_of_labels_cost_as_much_each():
     sides = np.array([[500, 100, 10, 10, 0, 1000], [500, 900, 990, 990, 0, 0]])
     costs = label_costs(sides)
     np.testing.assert_allclose(costs, [6.0, 2.0, 1.1, 1.1, 1.0, 1.0])
-    assert groups_of(6, None, 2) == [slice(0, 3), slice(3, 6)]
-    assert groups_of(6, None, 2, costs) == [slice(0, 1), slice(1, 6)]
-    assert groups_of(6, None, 9) == [slice(k, k + 1) for k in range(6)]
+    assert label_groups(6, None, 2) == [slice(0, 3), slice(3, 6)]
+    assert label_groups(6, None, 2, costs) == [slice(0, 1), slice(1, 6)]
+    assert label_groups(6, None, 9) == [slice(k, k + 1) for k in range(6)]
     # One label costs as much as all others together, and the prior does not let the first two part.
-    assert groups_of(3, None, 3, np.array([10.0, 1.0, 1.0])) == [slice(0, 1), slice(1, 3)]
+    assert label_groups(3, None, 3, np.array([10.0, 1.0, 1.0])) == [slice(0, 1), slice(1, 3)]
     R = np.eye(6)
     R[0, 1] = R[1, 0] = 0.5
-    assert groups_of(6, R, 2, costs) == [slice(0, 6)]
+    assert label_groups(6, R, 2, costs) == [slice(0, 6)]
 
 
 @pytest.mark.parametrize("in_turn", [False, True])
 @pytest.mark.parametrize("size", [1.0, 10.0])
 @pytest.mark.parametrize("R", [None, np.eye(3) + 0.5, np.outer([1.0, 0.5, -2.0], [1.0, 0.5, -2.0])])
 def test_every_round_is_an_ascent_with_true_certificates(R, size, in_turn):
-    problem, whole = scattered(4, R, size)
+    problem, whole = partitioned(4, R, size)
     rng = np.random.RandomState(0)
     solver = Rounds(problem, Here(), tol=1e-6, budget=20, rng=rng, in_turn=in_turn)
     last = -np.inf
@@ -81,7 +80,7 @@ class InFlight(Here):
 
 
 def test_no_more_groups_than_asked_for_are_solved_for_at_a_time():
-    problem = replace(scattered(4)[0], groups=[slice(k, k + 1) for k in range(3)])
+    problem = replace(partitioned(4)[0], groups=[slice(k, k + 1) for k in range(3)])
     together, apart = Here(), InFlight()
     how = {"tol": 1e-6, "budget": 20}
     one = Rounds(problem, together, rng=np.random.RandomState(0), **how)
@@ -92,31 +91,31 @@ def test_no_more_groups_than_asked_for_are_solved_for_at_a_time():
 
 def test_labels_share_a_solve_that_has_room_for_them():
     groups = [slice(0, 3), slice(3, 8)]
-    assert narrowed(groups, None, 1.0) == groups
-    assert narrowed(groups, None, 0.1) == [slice(k, k + 1) for k in range(8)]
+    assert split_groups(groups, None, 1.0) == groups
+    assert split_groups(groups, None, 0.1) == [slice(k, k + 1) for k in range(8)]
     # An eighth of the rows for each: two labels have 1 - (7/8)^2 of them.
-    assert narrowed(groups, None, 0.235) == narrowed(groups, np.eye(8), 0.235)
-    assert [some.stop - some.start for some in narrowed(groups, None, 0.235)] == [1, 2, 2, 1, 2]
+    assert split_groups(groups, None, 0.235) == split_groups(groups, np.eye(8), 0.235)
+    assert [some.stop - some.start for some in split_groups(groups, None, 0.235)] == [1, 2, 2, 1, 2]
     R = np.eye(8)
     R[3:, 3:] = 1.0
-    assert narrowed(groups, R, 0.1) == [slice(0, 1), slice(1, 2), slice(2, 3), slice(3, 8)]
+    assert split_groups(groups, R, 0.1) == [slice(0, 1), slice(1, 2), slice(2, 3), slice(3, 8)]
 
 
 def test_a_solve_that_holds_all_rows_needs_one_round():
-    problem, _ = scattered(4)
+    problem, _ = partitioned(4)
     solver = Rounds(problem, Here(), tol=1e-6, budget=60, rng=np.random.RandomState(0))
     assert solver.inner_tol == pytest.approx(0.7e-6)
     assert run(solver, Stopping(1e-6, 5)).n_iter == 1
 
 
 def test_a_solve_holds_what_fits_a_worker():
-    problem, _ = scattered(4)
+    problem, _ = partitioned(4)
     problem = replace(problem, sizes=[300_000, 100_000])
     # Rows of 18 bytes, and 32 of two labels.
-    assert fitting_rows(problem, 400_000 * 18, np.inf) == 400_000
-    assert fitting_rows(problem, 400_000 * 18, 4 * 350_000 * 50) == 350_000
-    assert fitting_rows(problem, 400_000 * 18, 0.0) == 300_000
-    assert fitting_rows(replace(problem, sizes=[20]), 400, 0.0) == 10_000
+    assert rows_of_worker(problem, 400_000 * 18, np.inf) == 400_000
+    assert rows_of_worker(problem, 400_000 * 18, 4 * 350_000 * 50) == 350_000
+    assert rows_of_worker(problem, 400_000 * 18, 0.0) == 300_000
+    assert rows_of_worker(replace(problem, sizes=[20]), 400, 0.0) == 10_000
 
 
 def test_half_of_the_rows_are_chosen_by_gap_and_half_by_nearness():

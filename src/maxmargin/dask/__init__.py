@@ -1,8 +1,8 @@
-"""The models of this package on a Dask cluster; ``pip install "dask[array]" distributed``.
+"""Training and prediction on a Dask cluster; ``pip install "dask[array]" distributed``.
 
 The linear `MultiLabelSVC` and `MultiClassSVC` learn from dask arrays, dask dataframes and lists of delayed
-partitions, and are the models of `maxmargin`: same parameters, same attributes, same certified gap. `predict`
-and `decision_function` are lazy answers of any fitted model on Dask collections. `local_cluster` starts
+partitions, with the parameters, attributes and certified gap of the estimators in `maxmargin`. `predict` and
+`decision_function` give lazy predictions of any fitted model on Dask collections. `local_cluster` starts
 workers on this machine.
 """
 
@@ -30,9 +30,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in ("ChainSVC", "SparseMultiClassSVC", "SparseMultiLabelSVC", "SubmodularSVC"):
-        # Not an AttributeError, of which "from maxmargin.dask import" would hide the message.
+        # "from maxmargin.dask import" would hide the message of an AttributeError.
         raise ImportError(
-            f"maxmargin.dask has no {name}: fit maxmargin.{name} on one machine; maxmargin.dask.predict "
-            "answers with it on Dask collections."
+            f"maxmargin.dask has no {name}: fit maxmargin.{name} on one machine and pass it to "
+            "maxmargin.dask.predict, which predicts on Dask collections."
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Where tasks run: any Dask client, or a local cluster that lives as long as the fit."""
+"""Executors of tasks: any Dask client, a local cluster for the time of a fit, or this process."""
 
 from __future__ import annotations
 
@@ -21,30 +21,29 @@ try:
 except ImportError as missing:
     raise ImportError('maxmargin.dask needs Dask; pip install "dask[array]" distributed') from missing
 
-# What a client hears when workers were lost with what only they had.
+# What a client raises when workers were lost with results that only they held.
 LOST = (distributed.KilledWorker, FutureCancelledError, FuturesCancelledError)
-# Workers of `local_cluster` do not sample their own stacks, and their allocator keeps the memory of an array
-# for the next one, as that of any other process does. Dask's own give every block of more than 128 KiB back
-# to the system at once, so that each array of a fit faults its pages in anew. What stands in the
-# environment already goes before.
+# Settings of the workers of `local_cluster`: no sampling of their stacks, and an allocator that keeps freed
+# memory for the next array. By default Dask's workers return every block of more than 128 KiB to the system,
+# so that each array of a fit faults its pages in again. Variables set in the environment take precedence.
 WORKERS = {
     "distributed.worker.profile.enabled": False,
     "distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 1,
     "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 32 << 20,
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 256 << 20,
 }
-# How often a piece of work is begun again, and the seconds that new workers are waited for.
+# Attempts at a piece of work whose workers are lost, and seconds to wait for new workers.
 ATTEMPTS, PATIENCE = 5, 60
-# Partitions that an error names at most.
+# Most partitions that an error lists.
 NAMED = 5
-# Rows, labels and weights of a partition, where they are not known yet.
+# Rows, labels and weights of a partition, possibly delayed.
 Piece = tuple[Any, Any, Any]
 
 
-class Cluster:
-    """Tasks run by the workers of a client; see `rounds.Workers`.
+class Cluster(Here):
+    """Run tasks on the workers of a client.
 
-    `in_turn` says that parts are visited one after the other in any case.
+    `in_turn` is true if the parts are visited one after the other in any case.
     """
 
     in_turn = False
@@ -55,11 +54,11 @@ class Cluster:
 
     @cached_property
     def _workers(self) -> list[dict[str, Any]]:
-        """What the scheduler knows of the workers, asked once, as every question takes some milliseconds."""
+        """The scheduler's description of the workers, fetched once, as a request takes some milliseconds."""
         return list(self.client.scheduler_info(n_workers=-1)["workers"].values())
 
     def __len__(self) -> int:
-        """Number of workers when the fit began, at least one."""
+        """Number of workers at the start of the fit, at least one."""
         return max(len(self._workers), 1)
 
     def share(self, value: Any) -> Any:
@@ -67,19 +66,19 @@ class Cluster:
         return shared
 
     def compute(self, pieces: list[Piece]) -> list[Piece]:
-        """Begin to compute what is delayed, all at once; anything else is an argument of tasks as it is."""
+        """Start to compute all delayed values; other values are passed to tasks as they are."""
         values = [one for piece in pieces for one in piece]
         futures = iter(self.client.compute([one for one in values if isinstance(one, Delayed)]))
         return _by_three([next(futures) if isinstance(one, Delayed) else one for one in values])
 
     def read(self, task: Callable[..., Any], pieces: list[Piece]) -> list[Any]:
-        """Begin to read partitions by a task, which is given the number of each, too."""
+        """Start to read partitions with ``task(number, X, y, weight)``."""
         self.blocks = [self.submit(task, number, *piece) for number, piece in enumerate(self.compute(pieces))]
         return self.blocks
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """An error because of partitions that cannot be read names them."""
+        """Add the numbers of the partitions that cannot be read to errors."""
         try:
             yield
         except Exception as error:
@@ -92,11 +91,11 @@ class Cluster:
     def gather(self, answers: list[Any]) -> list[Any]:
         return self.client.gather(answers)
 
-    def ask(self, task: Callable[..., Any], blocks: list[Any], *arguments: Any) -> list[Any]:
-        """The answers of a task for all blocks."""
-        return self.steadily(lambda: self.gather([self.submit(task, block, *arguments) for block in blocks]))
+    def map(self, task: Callable[..., Any], blocks: list[Any], *arguments: Any) -> list[Any]:
+        """The results of a task for all blocks."""
+        return self.retry(lambda: self.gather([self.submit(task, block, *arguments) for block in blocks]))
 
-    def steadily(self, work: Callable[[], Any]) -> Any:
+    def retry(self, work: Callable[[], Any]) -> Any:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return work()
@@ -104,7 +103,7 @@ class Cluster:
                 self._wait(error, attempt)
 
     def _wait(self, error: BaseException, attempt: int) -> None:
-        """Wait for workers after some were lost; give up where that has happened too often."""
+        """Wait for workers after some were lost; raise an error after ATTEMPTS losses."""
         if self.client.status != "running":
             raise error
         if attempt == ATTEMPTS:
@@ -119,16 +118,17 @@ class Cluster:
                 f"All workers are lost and none came back in {PATIENCE} seconds; start some and fit again."
             ) from error
 
-    def room(self) -> float:
-        """Bytes that the smallest worker may hold; infinite where none has a limit."""
+    def memory(self) -> float:
+        """Memory of the smallest worker in bytes; infinite if no worker has a limit."""
         limits = [one["memory_limit"] for one in self._workers if one["memory_limit"]]
         return float(min(limits, default=float("inf")))
 
 
-class Alone(Here, Cluster):
-    """Tasks run at once in this process, for rows that lie in files and not in memory."""
+class Alone(Cluster):
+    """Run tasks at once in this process, for rows that are in files and do not fit the memory."""
 
     in_turn = True
+    share, submit, gather, retry = Here.share, Here.submit, Here.gather, Here.retry
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -142,18 +142,18 @@ class Alone(Here, Cluster):
             with last:
                 return _by_three(dask.compute(*values, scheduler="synchronous", traverse=False))
         except Exception as error:
-            needing = last.needed_for()
+            failed = last.dependents_of_last()
             keys = [{one.key for one in piece if isinstance(one, Delayed)} for piece in pieces]
-            name_partitions(error, [bool(some & needing) for some in keys])
+            name_partitions(error, [bool(some & failed) for some in keys])
             raise
 
-    def room(self) -> float:
-        """None: rows stay where they are."""
+    def memory(self) -> float:
+        """0, as rows stay in their files."""
         return 0.0
 
 
 class LastTask(Callback):
-    """Remembers the task that ran last, which is the one that failed, and who needs its answer."""
+    """Record the last task that ran, which is the one that failed, and the tasks that depend on others."""
 
     key: Any = None
     dependents: dict[Any, Any] = {}
@@ -161,8 +161,8 @@ class LastTask(Callback):
     def _pretask(self, key: Any, graph: Any, state: Any) -> None:
         self.key, self.dependents = key, state["dependents"]
 
-    def needed_for(self) -> set[Any]:
-        """Keys of everything that cannot be computed without it."""
+    def dependents_of_last(self) -> set[Any]:
+        """Keys of the last task and of every task that needs its result."""
         found, waiting = set(), [self.key]
         while waiting:
             key = waiting.pop()
@@ -173,18 +173,18 @@ class LastTask(Callback):
 
 
 def _run(task: Callable[..., Any], *arguments: Any) -> Any:
-    """A task on a worker, as a fit in this process would run it."""
+    """A task on a worker, with one BLAS thread as in a fit in this process."""
     with one_blas_thread():
         return task(*arguments)
 
 
 def name_partitions(error: Exception, failed: list[bool]) -> None:
-    """Note the partitions that cannot be read, unless the error is one that says so itself."""
+    """Add a note with the numbers of the failed partitions, unless the message starts with one."""
     numbers = [number for number, one in enumerate(failed) if one]
     if not numbers or str(error).startswith("Partition "):
         return
     if len(numbers) == len(failed) > 1:
-        # They may well have what failed in common, as those of `read_svmlight` have all files.
+        # All partitions may need what failed: those of `read_svmlight` need every file.
         error.add_note(f"none of the {len(failed)} partitions can be read")
         return
     words = "partitions" if len(numbers) > 1 else "partition"
@@ -197,18 +197,18 @@ def _by_three(values: Sequence[Any]) -> list[Piece]:
 
 
 def local_cluster(n_workers: int | None = None, dashboard_address: str | None = None) -> Any:
-    """A cluster of this machine: one process with one thread for each core, or `n_workers` of them.
+    """A cluster on this machine, with one process of one thread per core or `n_workers` processes.
 
-    It is a `distributed.LocalCluster` whose workers do not look at their own stacks a hundred times a second,
-    as Dask's otherwise do for the profiles of its dashboard: that takes a tenth to a quarter of a short
-    fit. Up to 256 MiB that a worker no longer uses stay with it, for its next arrays.
+    It is a `distributed.LocalCluster` whose workers do not sample their own stacks for the profiles of Dask's
+    dashboard, which takes 10 to 25 % of a short fit. A worker keeps up to 256 MiB of freed memory for its
+    next arrays.
 
     Parameters
     ----------
     n_workers : int, default=None
-        Number of processes; None is one for each core.
+        Number of processes; None is one per core.
     dashboard_address : str, default=None
-        Where the dashboard listens, as ``"127.0.0.1:8787"``; None is no dashboard.
+        Address of the dashboard, for example ``"127.0.0.1:8787"``; None is no dashboard.
 
     Returns
     -------
@@ -227,21 +227,21 @@ def local_cluster(n_workers: int | None = None, dashboard_address: str | None = 
 
 
 class Quiet(distributed.WorkerPlugin):
-    """Keeps tasks that failed out of the workers' logs, for clients that report every error themselves."""
+    """Keep failed tasks out of the workers' logs, for clients that report every error themselves."""
 
     def setup(self, worker: Any) -> None:
-        logging.getLogger("distributed.worker").addFilter(_no_failure)
+        logging.getLogger("distributed.worker").addFilter(_is_no_failure)
 
 
-def _no_failure(record: logging.LogRecord) -> bool:
+def _is_no_failure(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith("Compute Failed")
 
 
 @contextmanager
 def connected(client: Any) -> Iterator[Cluster]:
-    """The cluster of a client, of the current one, or one of this machine's cores until the end.
+    """The cluster of `client`; with None the current client, or a local cluster until the end of the block.
 
-    "here" is this process, in which one task runs after the other.
+    "here" is this process, which runs one task after the other.
     """
     if isinstance(client, str):
         if client != "here":
@@ -257,7 +257,7 @@ def connected(client: Any) -> Iterator[Cluster]:
             if client.status == "running" and not isinstance(error, CommClosedError):
                 raise
             raise ConnectionError(
-                "The connection to the Dask scheduler is lost, and the fit with it; look at the scheduler "
+                "The connection to the Dask scheduler is lost, and the fit with it; check the scheduler "
                 "and fit again."
             ) from error
         return

@@ -1,4 +1,4 @@
-"""What the estimators on a cluster share: features of all partitions, the ordinary model, lazy answers."""
+"""The base class of the estimators on a cluster, and lazy predictions of any model."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 from maxmargin.core.loop import Solver, run
 from maxmargin.dask import partitions
 from maxmargin.dask.cluster import Cluster, connected
-from maxmargin.dask.rounds import Scattered
+from maxmargin.dask.rounds import Partitioned
 from maxmargin.edge.estimator import fit_context
 
 
 class OnCluster(ABC):
-    """Mixed into an ordinary estimator, `LOCAL`, in front of it."""
+    """Mixin that trains the estimator class `LOCAL` on a cluster; to be listed before it."""
 
     LOCAL: ClassVar[type[Any]]
     n_features_in_: int
@@ -34,14 +34,14 @@ class OnCluster(ABC):
         Parameters
         ----------
         X : dask array or dataframe of shape (n_samples, n_features), or list of delayed partitions
-            Arrays and matrices in memory work too and are cut into one partition per worker.
+            Arrays and matrices in memory are cut into one partition per worker.
         y : labels in the partitions of X
-            Of any kind that the estimator of this name in `maxmargin` takes; None where partitions are pairs
+            Of any kind that the estimator of this name in `maxmargin` takes; None if partitions are pairs
             (X, y).
         sample_weight : in the partitions of X, default=None
         client : distributed.Client or "here", default=None
             None is the current client, or a cluster of this machine's cores for the time of the fit; "here"
-            is this process alone, for partitions in files (`store`).
+            is this process, for partitions in files (`store`).
 
         Returns
         -------
@@ -49,12 +49,14 @@ class OnCluster(ABC):
         """
         self._check_choices()
         if getattr(self, "warm_start", False):
-            raise ValueError("warm_start=True is not for clusters; use to_local() and fit that.")
+            raise ValueError(
+                "warm_start=True does not work on a cluster; fit the estimator that to_local() returns."
+            )
         with connected(client) as cluster, cluster.naming():
-            blocks, seen = partitions.begin(cluster, X, y, sample_weight)
-            self._learn_features(seen)
-            problem = self._scattered(cluster, blocks, seen)
-            solver = self._scattered_solver(cluster, problem, sum(one.n_bytes for one in seen))
+            blocks, facts = partitions.begin(cluster, X, y, sample_weight)
+            self._learn_features(facts)
+            problem = self._partitioned(cluster, blocks, facts)
+            solver = self._make_solver(cluster, problem, sum(one.n_bytes for one in facts))
             observer = self._observer(X, y, lambda: self._weights(problem, solver.solution()))
             outcome = run(solver, self._stopping(), observer)
             self.__dict__.update(self._weights(problem, solver.solution()))
@@ -63,38 +65,39 @@ class OnCluster(ABC):
 
     @abstractmethod
     def _check_choices(self) -> None:
-        """Refuse parameters that do not go together, before anything is read."""
+        """Refuse incompatible parameters before anything is read."""
 
     @abstractmethod
-    def _scattered(self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts]) -> Scattered:
-        """The problem that the parameters and the partitions pose."""
+    def _partitioned(self, cluster: Cluster, blocks: list[Any], facts: list[partitions.Facts]) -> Partitioned:
+        """The problem given by the parameters and the partitions."""
 
     @abstractmethod
-    def _scattered_solver(self, cluster: Cluster, problem: Scattered, n_bytes: int) -> Solver:
-        """What solves it; the rows of all partitions have `n_bytes`."""
+    def _make_solver(self, cluster: Cluster, problem: Partitioned, n_bytes: int) -> Solver:
+        """The solver of the problem; the rows of all partitions have `n_bytes`."""
 
     @abstractmethod
-    def _weights(self, problem: Scattered, found: Any) -> dict[str, Any]:
-        """What prediction needs, from the solution."""
+    def _weights(self, problem: Partitioned, found: Any) -> dict[str, Any]:
+        """The fitted attributes that prediction reads, from the solution."""
 
-    def _learn_features(self, seen: list[partitions.Facts]) -> None:
-        numbers = [one.n_features for one in seen]
-        odd = [k for k, number in enumerate(numbers) if number != numbers[0]]
-        if odd:
-            raise ValueError(
-                f"X has {numbers[0]} features in partition 0, but {numbers[odd[0]]} in partition {odd[0]}."
-            )
+    def _learn_features(self, facts: list[partitions.Facts]) -> None:
+        numbers = [one.n_features for one in facts]
+        for k, number in enumerate(numbers):
+            if number != numbers[0]:
+                raise ValueError(
+                    f"X has {numbers[0]} features in partition 0, but {number} in partition {k}; all "
+                    "partitions need the same features."
+                )
         self.n_features_in_ = numbers[0]
-        names = next((one.names for one in seen if one.names is not None), None)
+        names = next((one.names for one in facts if one.names is not None), None)
         if names is not None:
             self.feature_names_in_ = names
 
     def _unfitted(self) -> Any:
-        """The ordinary estimator with the same parameters."""
+        """The estimator of `maxmargin` with the same parameters."""
         return self.LOCAL(**{name: getattr(self, name) for name in self.LOCAL().get_params(deep=False)})
 
     def to_local(self) -> Any:
-        """The ordinary estimator: to save, to report on, to predict with anywhere.
+        """The fitted estimator of `maxmargin`: to save, to report on, and to predict without Dask.
 
         Returns
         -------
@@ -107,18 +110,18 @@ class OnCluster(ABC):
         return local
 
     def decision_function(self, X):
-        """Scores as of the ordinary estimator; lazy on Dask collections, whose answer is a dask array."""
+        """Scores as of the estimator in `maxmargin`; on a Dask collection a lazy dask array."""
         if is_dask_collection(X):
             return lazily(self.to_local(), "decision_function", X)
         return self.LOCAL.decision_function(self, X)
 
     def predict(self, X):
-        """Answers as of the ordinary estimator; lazy on Dask collections.
+        """Predictions as of the estimator in `maxmargin`; lazy on Dask collections.
 
         Returns
         -------
         answers
-            On a Dask collection a dask array, or a list of delayed partitions where answers are no array.
+            On a Dask collection a dask array, or a list of delayed partitions if predictions are no array.
         """
         return lazily(self.to_local(), "predict", X) if is_dask_collection(X) else self.LOCAL.predict(self, X)
 
@@ -135,7 +138,7 @@ def predict(model: Any, X: Any) -> Any:
 
     Returns
     -------
-    answers : dask array, or list of delayed partitions where X is one or answers are no array
+    answers : dask array, or list of delayed partitions if X is one or predictions are no array
 
     Examples
     --------
@@ -162,29 +165,29 @@ def decision_function(model: Any, X: Any) -> Any:
 
     Returns
     -------
-    scores : dask array, or list of delayed partitions where X is one
+    scores : dask array, or list of delayed partitions if X is one
     """
     return lazily(model, "decision_function", X)
 
 
 def lazily(model: Any, method: str, X: Any) -> Any:
-    """A method of a model, block by block; of a list of delayed partitions the answers are one, too."""
+    """Call a method of a model for every block; a list of delayed partitions gives such a list."""
     if partitions.is_list(X):
         return [getattr(delayed(model), method)(block) for block in X]
     probe = copy.copy(model)
     probe.__dict__.pop("feature_names_in_", None)
     one = getattr(probe, method)(np.zeros((1, model.n_features_in_)))
     model = delayed(model)
-    blocks = partitions.blocks_of(X)
+    blocks, lengths = partitions.blocks_of(X)
     if not isinstance(one, np.ndarray):
         return [getattr(model, method)(block) for block in blocks]
     answers = []
-    for block, n in zip(blocks, partitions.lengths_of(X), strict=True):
+    for block, n in zip(blocks, lengths or [float("nan")] * len(blocks), strict=True):
         answer = delayed(_by_block)(model, method, block, one[:0])
         answers.append(da.from_delayed(answer, (n, *one.shape[1:]), meta=one[:0]))
     return da.concatenate(answers, axis=0, allow_unknown_chunksizes=True)
 
 
 def _by_block(model: Any, method: str, X: Any, nothing: np.ndarray) -> np.ndarray:
-    """A method of a model on a block of rows, which may be empty."""
+    """Call a method of a model for a block of rows, which may be empty."""
     return getattr(model, method)(X) if X.shape[0] else nothing

@@ -1,11 +1,11 @@
-"""Files as delayed partitions: files that workers read, and folders from which rows are mapped.
+"""Files as delayed partitions: files that workers read, and folders from which rows are mapped into memory.
 
-`read_svmlight` and its like read several files, or ranges of bytes of one. Partitions agree on their labels
-and on the width of X before they are learnt from: each file tells what it has, and everything else happens in
-the workers. The client never sees a row.
+`read_svmlight`, `read_parquet` and `read_arff` read several files, or ranges of bytes of one. Workers read
+the files, collect the labels and the width of each, and give all partitions the same columns; no row reaches
+the client.
 
-`store` writes partitions into a folder, from which they are mapped into memory and not read: for rows that do
-not fit it. With ``client="here"`` a fit needs no cluster.
+`store` writes partitions into a folder, from which rows that do not fit the memory are mapped. With
+``client="here"`` a fit needs no cluster.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from maxmargin.datasets import Dataset
 
 # The arrays of a CSR matrix.
 ARRAYS = ("data", "indices", "indptr")
-# Bytes of a file without numbers.
+# Bytes of an .npy file without numbers.
 HEADER = 128
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class Common(NamedTuple):
-    """Samples, labels and width of all partitions; no labels where every sample has one class."""
+    """Samples, labels and width of all partitions; no labels if every sample has one class."""
 
     size: int
     label_names: tuple[str, ...]
@@ -59,17 +59,17 @@ def read_svmlight(
     Parameters
     ----------
     paths : path, pattern with ``*``, or list of them
-        Files that all workers can reach; plain, or packed as .xz or .gz.
+        Files that all workers can read; plain, or compressed as .xz or .gz.
     multilabel, n_features, zero_based, dtype
-        As in `maxmargin.datasets.read_svmlight`; the labels are those of all files together, and without
-        `n_features` the width is that of the widest.
+        As in `maxmargin.datasets.read_svmlight`; the labels are those of all files, and without `n_features`
+        the width is that of the widest file.
     blocksize : int, default=None
-        Cut plain files into ranges of about so many bytes, one partition each; None is one per file.
+        Cut plain files into ranges of about this many bytes, one partition each; None is one per file.
 
     Returns
     -------
     partitions : list of delayed (X, y)
-        For `fit` of the estimators of `maxmargin.dask`.
+        Data for `fit` of the estimators of `maxmargin.dask`.
 
     Examples
     --------
@@ -98,9 +98,9 @@ def read_parquet(paths: Paths, **how: Any) -> list[Any]:
     Parameters
     ----------
     paths : path, pattern with ``*``, or list of them
-        Files that all workers can reach.
+        Files that all workers can read.
     **how
-        Arguments of `maxmargin.datasets.read_parquet`, which say where the labels are.
+        Arguments of `maxmargin.datasets.read_parquet`, which name the label columns.
 
     Returns
     -------
@@ -115,9 +115,9 @@ def read_arff(paths: Paths, **how: Any) -> list[Any]:
     Parameters
     ----------
     paths : path, pattern with ``*``, or list of them
-        Files that all workers can reach.
+        Files that all workers can read.
     **how
-        Arguments of `maxmargin.datasets.read_arff`, which say where the labels are.
+        Arguments of `maxmargin.datasets.read_arff`, which name the label columns.
 
     Returns
     -------
@@ -137,7 +137,7 @@ def _read(reader: Callable[..., Dataset], path: str, **how: Any) -> Dataset:
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """An error names the file that was read, as that of a broken disk does not."""
+    """Add the path to errors that do not contain it, such as those of a broken disk."""
     try:
         yield
     except Exception as error:
@@ -147,7 +147,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def found(paths: Paths) -> list[str]:
-    """The files that paths and patterns name; workers may stand in other directories."""
+    """Absolute paths of the files that paths and patterns name, as workers may run in other directories."""
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     files = []
     for one in given:
@@ -160,7 +160,7 @@ def found(paths: Paths) -> list[str]:
 
 
 def spans(path: str, blocksize: int | None) -> list[tuple[int, int]]:
-    """Ranges of about so many bytes that cover a file."""
+    """Ranges of about `blocksize` bytes that cover a file."""
     size = Path(path).stat().st_size
     n = 1 if blocksize is None else max(-(-size // blocksize), 1)
     edges = [size * k // n for k in range(n + 1)]
@@ -172,66 +172,66 @@ def _is_packed(path: str) -> bool:
 
 
 def common_of(read: list[Any]) -> Any:
-    """What delayed data sets have in common, delayed."""
-    return delayed(_common, pure=True)([delayed(_told, pure=True)(data) for data in read])
+    """The common labels and width of delayed data sets, delayed."""
+    return delayed(_common, pure=True)([delayed(_describe, pure=True)(data) for data in read])
 
 
 def together(read: list[Any]) -> list[Any]:
-    """Delayed data sets as partitions that agree on labels and width."""
+    """Delayed data sets as partitions with the same labels and width."""
     common = common_of(read)
     return [delayed(_aligned, pure=True)(data, common) for data in read]
 
 
-def _told(data: Dataset) -> Common:
+def _describe(data: Dataset) -> Common:
     names = data.label_names if data.multilabel else ()
     return Common(
         data.X.shape[0], names, data.X.shape[1], data.feature_names, data.multilabel, sp.issparse(data.X)
     )
 
 
-def _common(told: list[Common]) -> Common:
-    multilabel, sparse = {one.multilabel for one in told}, {one.sparse for one in told}
+def _common(files: list[Common]) -> Common:
+    multilabel, sparse = {one.multilabel for one in files}, {one.sparse for one in files}
     if len(multilabel) > 1 or len(sparse) > 1:
-        raise ValueError("Some files have one class per sample or dense rows, and others have not.")
-    widest = max(told, key=lambda one: one.n_features)
-    names = told[0].label_names
-    if any(one.label_names != names for one in told):
-        known = {name for one in told for name in one.label_names}
+        raise ValueError(
+            "Some files have one class per sample or dense rows and others do not; read them separately."
+        )
+    widest = max(files, key=lambda one: one.n_features)
+    names = files[0].label_names
+    if any(one.label_names != names for one in files):
+        known = {name for one in files for name in one.label_names}
         whole = all(name.removeprefix("-").isdigit() for name in known)
         names = tuple(sorted(known, key=int) if whole else sorted(known))
-    return widest._replace(label_names=names, size=sum(one.size for one in told))
+    return widest._replace(label_names=names, size=sum(one.size for one in files))
 
 
 def _aligned(data: Dataset, common: Common) -> tuple[Any, Any]:
-    """Rows and labels of a data set, with the columns that all have."""
+    """Rows and labels of a data set, with the common columns."""
     X, Y = data.X, data.Y
     if sp.issparse(X) and X.shape[1] < common.n_features:
         X = sp.csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], common.n_features))
     if common.multilabel and data.label_names != common.label_names:
-        place = {name: k for k, name in enumerate(common.label_names)}
-        columns = [place[name] for name in data.label_names]
-        where = sp.csr_array(
-            (np.ones(len(columns), np.int32), (np.arange(len(columns)), columns)),
-            (len(columns), len(place)),
-        )
-        Y = sp.csr_array(Y @ where) if sp.issparse(Y) else Y @ where.toarray()
+        position = {name: k for k, name in enumerate(common.label_names)}
+        columns = [position[name] for name in data.label_names]
+        entries = np.ones(len(columns), np.int32), (np.arange(len(columns)), columns)
+        selection = sp.csr_array(entries, (len(columns), len(position)))
+        Y = sp.csr_array(Y @ selection) if sp.issparse(Y) else Y @ selection.toarray()
     return X, Y
 
 
 def store(partitions: list[Any], folder: str | os.PathLike[str]) -> list[Any]:
-    """Write partitions into a folder, one after the other, and map them from there.
+    """Write partitions into a folder, one at a time, and map them from there.
 
     Parameters
     ----------
     partitions : list of delayed (X, y)
-        As `read_svmlight` and its like make them; X is CSR or dense, y an array or CSR.
+        As `read_svmlight` returns them; X is CSR or dense, y an array or CSR.
     folder : path
-        Made if it is not there; files of an earlier call give way.
+        Created if it does not exist; files of an earlier call are replaced.
 
     Returns
     -------
     partitions : list of delayed (X, y)
-        The same, mapped from the folder.
+        The same data, mapped from the folder.
 
     Examples
     --------
@@ -256,7 +256,9 @@ def store(partitions: list[Any], folder: str | os.PathLike[str]) -> list[Any]:
             name_partitions(error, [k == number for k in range(len(partitions))])
             raise
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise ValueError(f"Partition {number}: a pair (X, y) was expected.")
+            raise ValueError(
+                f"Partition {number}: a pair (X, y) was expected. Got {type(pair).__name__} instead."
+            )
         for name, values in zip("Xy", pair, strict=True):
             _write(values, folder / f"{number:05d}-{name}")
     return stored(folder)
@@ -306,5 +308,5 @@ def _read_mapped(stem: Path) -> Any:
 
 
 def _map(path: str) -> np.ndarray:
-    """A file mapped into memory; one without numbers cannot be."""
+    """A file mapped into memory; a file without numbers is read, as it cannot be mapped."""
     return np.asarray(np.load(path, mmap_mode="r" if Path(path).stat().st_size > HEADER else None))

@@ -1,13 +1,13 @@
 """`maxmargin.dask.MultiClassSVC`: the linear model of `maxmargin.MultiClassSVC` on a cluster.
 
-Problem, dual and gap as in `structured.multiclass_problem`; rounds and tasks as in `working_sets`. What
-travels of a dual block is its mass on wrong classes, most of which is zero: b_ik = alpha_ik, k != y_i.
+Problem, dual and gap are those of `structured.multiclass_problem`, rounds and tasks those of `working_sets`.
+Of a dual block only its mass on wrong classes is sent, most of which is zero: b_ik = alpha_ik, k != y_i.
 
-A solve over the rows S, with W' the weights that come from all others, maximises
+A solve over the rows S, with W' the weights due to all other rows, maximises
 
     D(alpha_S) = const + sum_S C_i alpha_i.Delta_i - 1/2 |W' + W(alpha_S)|^2,
 
-which is the ordinary problem but for where its weights start: every block step sees W, whoever made it.
+which is the ordinary problem with weights that start at W'.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from maxmargin.core.rows import Rows
 from maxmargin.dask import partitions
 from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.estimator import OnCluster
-from maxmargin.dask.rounds import Rounds, Scattered, Tasks
+from maxmargin.dask.rounds import Partitioned, Rounds, Tasks
 from maxmargin.dask.working_sets import (
+    BATCH,
     NEAR,
-    PIECE,
-    Call,
-    Look,
     Move,
+    Scan,
+    Sent,
     Task,
     Weights,
-    at_rest,
     choose,
     dense,
+    no_move,
     scores,
     stacked,
 )
@@ -56,15 +56,15 @@ from maxmargin.structured.multiclass_problem import (
 
 @dataclass(frozen=True)
 class ClassPart:
-    """Some rows of the problem, with what the loss asks of them."""
+    """Some rows of the problem with their classes and costs."""
 
     X: Any
     labels: Labels
     bias: float
 
 
-class Beside(LinearMultiClass):
-    """The problem over some rows, next to weights W' and a value of the dual that others make."""
+class Restricted(LinearMultiClass):
+    """The problem over some rows, given the weights W' and the dual value due to all other rows."""
 
     def __init__(self, X: Any, labels: Labels, bias: float, others: np.ndarray, value: float) -> None:
         super().__init__(Rows.of(X), labels, bias)
@@ -73,13 +73,13 @@ class Beside(LinearMultiClass):
         self.value = value
 
     def zeros(self, dtype: Any) -> np.ndarray:
-        """The weights that all blocks on the truth leave."""
+        """The weights W', which are those of blocks at the true classes."""
         W = super().zeros(dtype)
         W[:] = self.others
         return W
 
     def iterate(self, setup: Setup, entropic: bool = False, softness: float = 0.0) -> LinearIterate:
-        return BesideIterate(self, setup, entropic, softness)
+        return RestrictedIterate(self, setup, entropic, softness)
 
     def evaluate(
         self,
@@ -96,24 +96,24 @@ class Beside(LinearMultiClass):
         return Evaluation(Certificate(self.value + primal, self.value + dual), gaps, W, W)
 
 
-class BesideIterate(LinearIterate):
-    """A dual point of some rows, with the weights of all."""
+class RestrictedIterate(LinearIterate):
+    """A dual point of some rows, with the weights of all rows."""
 
-    problem: Beside
+    problem: Restricted
 
     def dual(self) -> float:
         problem = self.problem
         return problem.value + problem.linear_term(self.blocks()) - 0.5 * self.squared_norm()
 
 
-def look(part: ClassPart, classes: slice, weights: Weights, wrong: Any, quota: int | None, seed: int) -> Look:
-    """Measure the rows of a part under the weights; choose up to `quota` rows to send."""
+def scan(part: ClassPart, classes: slice, weights: Weights, wrong: Any, quota: int | None, seed: int) -> Scan:
+    """Measure the rows of a part under the weights, and choose up to `quota` rows to send."""
     labels = part.labels
     n = len(labels.y)
     loss, value = np.zeros(1), np.zeros(1)
     share, near = np.zeros((2, n))
-    for first in range(0, n, PIECE):
-        rows = slice(first, min(first + PIECE, n))
+    for first in range(0, n, BATCH):
+        rows = slice(first, min(first + BATCH, n))
         b, y, costs = dense(wrong[rows]), labels.y[rows], labels.costs[rows]
         truth = np.arange(len(y)), y
         F, Delta = scores(part.X[rows], weights.Z, part.bias), labels.Delta[y]
@@ -123,20 +123,19 @@ def look(part: ClassPart, classes: slice, weights: Weights, wrong: Any, quota: i
         loss += costs @ worst
         value += costs @ np.einsum("ik,ik->i", b, Delta)
         share[rows] = costs * (worst - np.einsum("ik,ik->i", b, H))
-        near[rows] = costs * np.maximum(NEAR - _lead(H, truth, labels.loss), 0.0)
-    chosen = choose(share, near, quota, np.random.default_rng(seed))
-    return Look(loss, value, chosen)
+        near[rows] = costs * np.maximum(NEAR - _margin_lead(H, truth, labels.loss), 0.0)
+    return Scan(loss, value, choose(share, near, quota, np.random.default_rng(seed)))
 
 
-def called(part: ClassPart, classes: slice, wrong: Any, seen: Look) -> Call:
-    """The rows that a look has chosen."""
-    ids, labels = seen.ids, part.labels
+def send(part: ClassPart, classes: slice, wrong: Any, scanned: Scan) -> Sent:
+    """The rows chosen by a scan."""
+    ids, labels = scanned.ids, part.labels
     some = Labels(labels.y[ids], labels.costs[ids], labels.Delta, labels.loss)
-    return Call(ids, part.X[ids], some, dense(wrong[ids]))
+    return Sent(ids, part.X[ids], some, dense(wrong[ids]))
 
 
-def _lead(H: np.ndarray, truth: tuple[np.ndarray, np.ndarray], loss: str) -> np.ndarray:
-    """By how much each sample's largest margin leads the next, or its closest margin is off zero."""
+def _margin_lead(H: np.ndarray, truth: tuple[np.ndarray, np.ndarray], loss: str) -> np.ndarray:
+    """The largest margin of each sample minus the next one, or the distance of its margins from zero."""
     if H.shape[1] < 2:
         return np.full(len(H), np.inf)
     if loss == "crammer_singer":
@@ -147,24 +146,26 @@ def _lead(H: np.ndarray, truth: tuple[np.ndarray, np.ndarray], loss: str) -> np.
     return distance.min(axis=1)
 
 
-def solve(task: Task, weights: Weights, *calls: Call) -> tuple[Move, list[np.ndarray]]:
-    """Maximise the dual over the rows sent, all other blocks held fixed; also says which rows."""
-    ids = [call.ids for call in calls]
-    wrong = np.vstack([call.alpha for call in calls])
+def solve(task: Task, weights: Weights, *sent: Sent) -> tuple[Move, list[np.ndarray]]:
+    """Maximise the dual over the rows sent, with the others fixed; returns the move and the row numbers."""
+    ids = [one.ids for one in sent]
+    wrong = np.vstack([one.alpha for one in sent])
     if not wrong.size:
-        return at_rest(calls, weights), ids
-    labels = _joined([call.costs for call in calls])
-    X = stacked([call.X for call in calls])
+        return no_move(sent, weights), ids
+    given = [one.costs for one in sent]
+    y, costs = (np.concatenate([getattr(one, name) for one in given]) for name in ("y", "costs"))
+    labels = Labels(y, costs, given[0].Delta, given[0].loss)
+    X = stacked([one.X for one in sent])
     before = blocks_of(wrong, labels.y)
     Z = weights.Z
     own = LinearMultiClass(Rows.of(X), labels, task.bias).weights(before, False)[:, : len(labels.Delta)]
     value = task.dual - float(labels.costs @ np.einsum("ik,ik->i", wrong, labels.Delta[labels.y]))
     value += 0.5 * float(np.vdot(Z, Z))
-    problem = Beside(X, labels, task.bias, Z - own, value)
+    problem = Restricted(X, labels, task.bias, Z - own, value)
     setup = Setup(task.tol, np.random.RandomState(task.seed), before)
     solver = ExactBlocks(problem, setup, averaging=False)
     run(solver, Stopping(task.tol, task.epochs))
-    # The weights that belong to the blocks, whether or not they are the best.
+    # The weights of the current blocks, which need not be the best so far.
     solution = solver.current()[1]
     dW = solution.weights - Z
     after = solution.blocks.copy()
@@ -180,12 +181,7 @@ def blocks_of(wrong: np.ndarray, y: np.ndarray) -> np.ndarray:
     return alpha
 
 
-def _joined(labels: list[Labels]) -> Labels:
-    y = np.concatenate([one.y for one in labels])
-    return Labels(y, np.concatenate([one.costs for one in labels]), labels[0].Delta, labels[0].loss)
-
-
-def accumulated(part: ClassPart, classes: slice, wrong: Any) -> np.ndarray:
+def accumulate(part: ClassPart, classes: slice, wrong: Any) -> np.ndarray:
     """W of the blocks of a part."""
     c = len(part.labels.Delta)
     if not len(part.labels.y):
@@ -194,7 +190,7 @@ def accumulated(part: ClassPart, classes: slice, wrong: Any) -> np.ndarray:
     return problem.weights(blocks_of(dense(wrong), part.labels.y), False)[:, :c]
 
 
-TASKS = Tasks(look, called, solve, accumulated)
+TASKS = Tasks(scan, send, solve, accumulate)
 
 
 def class_weights(block: partitions.Block, classes: np.ndarray) -> np.ndarray:
@@ -204,7 +200,7 @@ def class_weights(block: partitions.Block, classes: np.ndarray) -> np.ndarray:
 
 
 def coded(block: partitions.Block, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Number of the class and weight of every sample of a block."""
+    """Class number and weight of every sample of a block."""
     if not block.X.shape[0]:
         return np.zeros(0, np.int64), np.zeros(0)
     y = column_or_1d(np.asarray(block.y))
@@ -215,7 +211,7 @@ def coded(block: partitions.Block, classes: np.ndarray) -> tuple[np.ndarray, np.
 def class_part(
     block: partitions.Block, classes: np.ndarray, costs: np.ndarray, labels: Labels, bias: float
 ) -> ClassPart:
-    """The block as a part of a problem with one class per sample, whose `costs` are those of the classes."""
+    """The block as a part of the problem; `costs` holds a cost per class."""
     codes, weight = coded(block, classes)
     return ClassPart(block.X, replace(labels, y=codes, costs=costs[codes] * weight), bias)
 
@@ -224,9 +220,9 @@ def class_part(
 class MultiClassSVC(OnCluster, Local):
     """Multi-class SVM with one joint objective on a Dask cluster; linear.
 
-    The model of `maxmargin.MultiClassSVC` with kernel="linear": the same objective, the same parameters and
-    attributes, the same certified duality gap. `to_local` gives the ordinary estimator. Rows stay in their
-    partitions; each round the ones that matter most go to one worker, which solves for them.
+    The model of `maxmargin.MultiClassSVC` with kernel="linear": the same objective, parameters, attributes
+    and certified duality gap. `to_local` returns that estimator. Rows stay in their partitions; in each round
+    the rows with the largest shares of the gap are sent to one worker, which solves for them.
 
     Parameters
     ----------
@@ -234,10 +230,10 @@ class MultiClassSVC(OnCluster, Local):
 random_state, verbose
         As in `maxmargin.MultiClassSVC`.
     solver : {"auto", "exact"}, default="auto"
-        Both are exact block steps on the rows that travel.
+        Both are exact block steps on the rows that are sent.
     working_rows : int, default=None
-        How many rows a solve may hold; None is the size of the largest partition, at least 10,000. The more,
-        the fewer rounds.
+        Rows that a solve may hold; None is the size of the largest partition, at least 10,000. More rows mean
+        fewer rounds.
 
     Attributes
     ----------
@@ -274,7 +270,7 @@ n_features_in_, feature_names_in_
     def _check_choices(self) -> None:
         self._chosen()
 
-    def _scattered_solver(self, cluster: Cluster, problem: Scattered, n_bytes: int) -> Rounds:
+    def _make_solver(self, cluster: Cluster, problem: Partitioned, n_bytes: int) -> Rounds:
         return Rounds(
             problem,
             cluster,
@@ -284,19 +280,20 @@ n_features_in_, feature_names_in_
             in_turn=cluster.in_turn,
         )
 
-    def _scattered(self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts]) -> Scattered:
-        """The problem that the parameters and the partitions pose; learns the classes."""
-        self.classes_ = classes = partitions.common_classes(seen)
-        totals = cluster.ask(class_weights, blocks, classes)
+    def _partitioned(self, cluster: Cluster, blocks: list[Any], facts: list[partitions.Facts]) -> Partitioned:
+        """The problem given by the parameters and the partitions; sets `classes_`."""
+        self.classes_ = classes = partitions.common_classes(facts)
+        totals = cluster.map(class_weights, blocks, classes)
         costs = self.C * self._class_factors(sum(totals))
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         labels = Labels(np.zeros(0, np.int64), np.zeros(0), self._read_costs(len(classes)), self.loss)
         parts = [cluster.submit(class_part, one, classes, costs, labels, bias) for one in blocks]
-        sizes = [one.n for one in seen]
-        return Scattered(TASKS, parts, sizes, self.n_features_in_, [slice(0, len(classes))], None, bias, 0.0)
+        sizes = [one.n for one in facts]
+        groups = [slice(0, len(classes))]
+        return Partitioned(TASKS, parts, sizes, self.n_features_in_, groups, None, bias, 0.0)
 
     def _class_factors(self, totals: np.ndarray) -> np.ndarray:
-        """What multiplies the weights of the samples of every class."""
+        """The factor of the weights of the samples of every class."""
         partitions.check_weighted(float(totals.sum()))
         warn_if_single(self.classes_)
         factors = np.ones(len(totals))
@@ -306,5 +303,5 @@ n_features_in_, feature_names_in_
         self._warn_of_idle(totals * factors)
         return factors
 
-    def _weights(self, problem: Scattered, found: np.ndarray) -> dict[str, Any]:
+    def _weights(self, problem: Partitioned, found: np.ndarray) -> dict[str, Any]:
         return self._attributes(None, LinearSolution(found, np.empty(0)))

@@ -1,6 +1,6 @@
-"""From Dask collections to parts of a problem: blocks of rows, their labels, what they have in common.
+"""Partitions of Dask collections as checked blocks of rows, and the labels that all blocks have in common.
 
-A block is read, checked and kept by a worker; the client learns sizes, label names and sums per label only.
+A worker reads, checks and stores a block; the client receives sizes, label names and sums per label only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from maxmargin.multilabel.problem import entry_weights
 
 
 class Block(NamedTuple):
-    """Rows, labels and weights of one partition, checked; `names` are those of the features."""
+    """Checked rows, labels and weights of one partition, and the names of its features."""
 
     X: Any
     y: Any
@@ -39,9 +39,9 @@ class Sides(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What the client learns of a block first.
+    """The description of a block that the client receives first.
 
-    `sides` is None where the block is empty, or where y names labels: other blocks may have others.
+    `sides` is None if the block is empty, or if y holds label names, as other blocks may have other names.
     """
 
     n: int
@@ -55,25 +55,25 @@ class Facts(NamedTuple):
 
 
 def pieces(X: Any, y: Any, weight: Any, n_parts: int) -> list[tuple[Any, Any, Any]]:
-    """The partitions of X with those of y and of the weights, not yet read."""
+    """The partitions of X, y and the weights, before they are read."""
     if isinstance(X, (list, tuple)) and not X:
-        raise ValueError("X is an empty list: there are no partitions to learn from; pass at least one.")
+        raise ValueError("X is an empty list: there are no partitions to train on; pass at least one.")
     if is_list(X):
         if y is None:
             if weight is not None:
-                raise ValueError("sample_weight: with partitions of (X, y), put the weights third in each.")
+                raise ValueError("sample_weight: with partitions (X, y), pass partitions (X, y, weights).")
             return [(one, None, None) for one in X]
         return _zip(list(X), _listed(y, "y"), None if weight is None else _listed(weight, "sample_weight"))
     check_given(y, "the labels in the partitions of X, or X as a list of delayed pairs (X, y)")
     if is_dask_collection(X):
-        blocks, lengths = _blocks(X)
+        blocks, lengths = blocks_of(X)
         return _zip(
             blocks,
             _alike(y, lengths, len(blocks), "y"),
             None if weight is None else _alike(weight, lengths, len(blocks), "sample_weight"),
         )
     if is_dask_collection(y):
-        raise ValueError("y is a Dask collection and X is none; pass both as one, or both in memory.")
+        raise ValueError("y is a Dask collection and X is none; pass both as such, or both in memory.")
     X = X if sp.issparse(X) or hasattr(X, "iloc") else np.asarray(X)
     X, y = check_format(X, "X"), check_format(y, "y")
     X = sp.csr_array(X) if sp.issparse(X) else X
@@ -87,26 +87,26 @@ def pieces(X: Any, y: Any, weight: Any, n_parts: int) -> list[tuple[Any, Any, An
 
 
 def is_list(X: Any) -> bool:
-    """Whether X is a list of partitions that are not yet read."""
+    """Whether X is a list of delayed partitions."""
     return isinstance(X, (list, tuple)) and bool(X) and all(isinstance(one, (Delayed, Future)) for one in X)
 
 
 def _listed(values: Any, name: str) -> list[Any]:
     if not isinstance(values, (list, tuple)):
-        raise ValueError(f"{name} must be a list of partitions, as X is.")
+        raise ValueError(f"{name} must be a list of partitions like X. Got {type(values).__name__} instead.")
     return list(values)
 
 
 def _zip(X: list[Any], y: list[Any], weight: list[Any] | None) -> list[tuple[Any, Any, Any]]:
     if not len(X) == len(y) == len(X if weight is None else weight):
         raise ValueError(
-            f"X has {len(X)} partitions and y (or sample_weight) {len(y)}; they must belong together."
+            f"X has {len(X)} partitions and y (or sample_weight) {len(y)}; pass the same number of each."
         )
     return list(zip(X, y, [None] * len(X) if weight is None else weight, strict=True))
 
 
-def _blocks(collection: Any) -> tuple[list[Any], tuple[int, ...] | None]:
-    """Blocks of rows of an array or frame, and their lengths where these are known."""
+def blocks_of(collection: Any) -> tuple[list[Any], tuple[int, ...] | None]:
+    """Delayed blocks of rows of an array or frame, and their lengths if all are known."""
     chunks = getattr(collection, "chunks", None)
     if chunks is None:
         return list(collection.to_delayed()), None
@@ -116,28 +116,20 @@ def _blocks(collection: Any) -> tuple[list[Any], tuple[int, ...] | None]:
     return list(collection.to_delayed().ravel()), tuple(chunks[0]) if known else None
 
 
-def blocks_of(collection: Any) -> list[Any]:
-    """Blocks of rows of an array or frame, delayed."""
-    return _blocks(collection)[0]
-
-
-def lengths_of(collection: Any) -> tuple[float, ...]:
-    """Lengths of the blocks, NaN where they are not known."""
-    blocks, lengths = _blocks(collection)
-    return (float("nan"),) * len(blocks) if lengths is None else lengths
-
-
 def _alike(values: Any, lengths: tuple[int, ...] | None, n_parts: int, name: str) -> list[Any]:
-    """Values of the samples in the partitions that X has."""
+    """Values per sample in the partitions of X."""
     if is_dask_collection(values):
         if lengths is not None and hasattr(values, "rechunk"):
-            blocks, ours = _blocks(values)
+            blocks, ours = blocks_of(values)
             if ours is not None and ours != lengths and sum(ours) == sum(lengths):
-                blocks, _ = _blocks(values.rechunk({0: lengths}))
+                blocks, _ = blocks_of(values.rechunk({0: lengths}))
             return blocks
-        return _blocks(values)[0]
+        return blocks_of(values)[0]
     if lengths is None:
-        raise ValueError(f"{name} must come in the partitions of X, as the lengths of these are not known.")
+        raise ValueError(
+            f"{name} is in memory, but the lengths of the partitions of X are unknown; pass {name} as a Dask "
+            "collection with the partitions of X."
+        )
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(int)
     values = check_format(values, name)
     values = values if hasattr(values, "__len__") or sp.issparse(values) else np.asarray(values)
@@ -151,7 +143,7 @@ def _cut(values: Any, rows: slice) -> Any:
 
 
 def read(number: int, X: Any, y: Any, weight: Any) -> Block:
-    """Check one partition; errors say which."""
+    """Check one partition; errors start with its number."""
     if y is None:
         X, y, weight = unpacked(number, X)
     n = X.shape[0]
@@ -171,24 +163,24 @@ def read(number: int, X: Any, y: Any, weight: Any) -> Block:
 
 
 def unpacked(number: int, pair: Any) -> tuple[Any, Any, Any]:
-    """Rows, labels and weights of a partition that holds them together."""
+    """Rows, labels and weights of a partition that is a tuple of them."""
     if not isinstance(pair, tuple) or len(pair) not in (2, 3):
         raise ValueError(f"Partition {number}: a pair (X, y), or (X, y, sample_weight), was expected.")
     return (*pair, None)[:3]
 
 
 def _refuse_written_sets(number: int, y: Any) -> None:
-    """Refuse sets that Dask has made words of, which would pass for names of classes."""
+    """Refuse sets that Dask has converted to strings, which would be read as class names."""
     first = y.iloc[0] if hasattr(y, "iloc") and getattr(y, "ndim", 2) == 1 else None
     if isinstance(first, str) and (first == "set()" or first[:1] + first[-1:] in ("{}", "[]", "()")):
         raise ValueError(
-            f"Partition {number}: y holds {first!r} as a word; Dask writes sets and lists as words unless "
-            'dask.config.set({"dataframe.convert-string": False}) stands before the frame is made.'
+            f"Partition {number}: y holds the string {first!r}; Dask converts sets and lists to strings "
+            'unless dask.config.set({"dataframe.convert-string": False}) precedes the creation of the frame.'
         )
 
 
 def checked_weights(number: int, weight: Any, n: int) -> np.ndarray | None:
-    """Weights of samples, or of entries of y; they may all be zero in one partition."""
+    """Weights of samples, or of entries of y; all weights of one partition may be zero."""
     if weight is None:
         return None
     weight = np.asarray(weight, dtype=np.float64)
@@ -199,8 +191,8 @@ def checked_weights(number: int, weight: Any, n: int) -> np.ndarray | None:
     return weight
 
 
-def facts(block: Block) -> Facts:
-    """Sizes and label names of a block."""
+def facts_of(block: Block) -> Facts:
+    """Sizes, label names and sums of weights of a block."""
     X, n_bytes = block.X, 0
     for array in (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,):
         n_bytes += array.nbytes
@@ -218,11 +210,11 @@ def facts(block: Block) -> Facts:
     return Facts(X.shape[0], X.shape[1], n_bytes, sp.issparse(X), block.names, space, zeros, counted)
 
 
-def common_space(seen: list[Facts]) -> LabelSpace:
-    """The labels of all blocks together."""
-    spaces = [one.space for one in seen if one.space is not None]
+def common_space(facts: list[Facts]) -> LabelSpace:
+    """The labels of all blocks."""
+    spaces = [one.space for one in facts if one.space is not None]
     if not spaces:
-        raise ValueError("X has no rows in any partition.")
+        raise ValueError("X has no rows in any partition; at least one row is needed.")
     kinds = {space.kind for space in spaces}
     first = spaces[0]
     if kinds == {"sets"}:
@@ -231,28 +223,28 @@ def common_space(seen: list[Facts]) -> LabelSpace:
         classes = np.unique(np.concatenate([space.classes for space in spaces]))
         return LabelSpace("binary" if classes.size == 2 else "multiclass", classes, None, classes.dtype)
     if any(not np.array_equal(space.classes, first.classes) for space in spaces):
-        raise ValueError("y has other label columns in some partitions than in others.")
+        raise ValueError("y has different label columns in different partitions; use the same in all.")
     signed = [space for space in spaces if "sign" in (space.kind, space.dtype)]
     if kinds <= {"indicator", "sign"} or kinds in ({"frame"}, {"sparse"}):
-        if signed and any(one.zeros for one in seen):
-            raise ValueError("y holds 0/1 in some partitions and -1/+1 in others; use one of them.")
+        if signed and any(one.zeros for one in facts):
+            raise ValueError("y holds 0/1 in some partitions and -1/+1 in others; use one coding.")
         return signed[0] if signed else first
-    raise ValueError(f"y comes in different kinds: {', '.join(sorted(kinds))}; use one for all partitions.")
+    raise ValueError(f"y has different kinds: {', '.join(sorted(kinds))}; use one kind for all partitions.")
 
 
-def common_classes(seen: list[Facts]) -> np.ndarray:
-    """The classes of all blocks together, of which every sample has one."""
-    space = common_space(seen)
+def common_classes(facts: list[Facts]) -> np.ndarray:
+    """The classes of all blocks; refuses several labels per sample."""
+    space = common_space(facts)
     if not space.single_label:
         raise ValueError(
-            "y holds several labels per sample, and this estimator takes one class per sample; MultiLabelSVC "
-            "and its like take several."
+            "y holds several labels per sample, but MultiClassSVC needs one class per sample; "
+            "use MultiLabelSVC instead."
         )
     return space.classes
 
 
 def check_weighted(total: float) -> None:
-    """Refuse samples of which none has a weight."""
+    """Refuse weights with a sum of zero."""
     if not total:
         raise ValueError("sample_weight is zero everywhere; at least one sample needs a positive weight.")
 
@@ -266,11 +258,11 @@ def sides(block: Block, space: LabelSpace) -> Sides:
     return Sides(*(np.einsum("il,il->l", chosen, weight) for chosen in (signs > 0, signs < 0)))
 
 
-def totals(cluster: Cluster, blocks: list[Any], seen: list[Facts], space: LabelSpace) -> list[Sides]:
-    """Sums of weights of the entries of every block, which are asked for where they are not known yet."""
-    told = [one.sides for one in seen if one.n]
-    known = [one for one in told if one is not None]
-    return known if len(known) == len(told) else cluster.ask(sides, blocks, space)
+def totals(cluster: Cluster, blocks: list[Any], facts: list[Facts], space: LabelSpace) -> list[Sides]:
+    """Sums of weights of the entries of every block; the workers compute them unless `facts` hold them."""
+    received = [one.sides for one in facts if one.n]
+    known = [one for one in received if one is not None]
+    return known if len(known) == len(received) else cluster.map(sides, blocks, space)
 
 
 def weights_of(block: Block, signs: np.ndarray) -> np.ndarray:
@@ -287,13 +279,8 @@ def signs_of(block: Block, space: LabelSpace) -> np.ndarray:
     return space.signs(block.y)
 
 
-def all_signs(cluster: Cluster, blocks: list[Any], space: LabelSpace) -> np.ndarray:
-    """The labels of all blocks as signs."""
-    return np.vstack(cluster.ask(signs_of, blocks, space))
-
-
 def two_sided(totals: list[Sides]) -> tuple[np.ndarray, np.ndarray]:
-    """Signs and weights of one sample with all labels on and one with all off, weighed as all entries are."""
+    """Signs and weights of two samples, one with all labels and one with none, with the sums as weights."""
     weight = np.vstack([sum(one.on for one in totals), sum(one.off for one in totals)])
     check_weighted(float(weight.sum()))
     signs = np.ones(weight.shape, np.int8)
@@ -302,6 +289,6 @@ def two_sided(totals: list[Sides]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def begin(cluster: Cluster, X: Any, y: Any, weight: Any) -> tuple[list[Any], list[Facts]]:
-    """Have the workers read all partitions; their blocks, and what is known of them."""
+    """Let the workers read all partitions; returns their blocks and the facts about each."""
     blocks = cluster.read(read, pieces(X, y, weight, len(cluster)))
-    return blocks, cluster.ask(facts, blocks)
+    return blocks, cluster.map(facts_of, blocks)

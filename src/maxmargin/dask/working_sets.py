@@ -1,22 +1,20 @@
-"""Linear M3L whose rows lie in several parts: working sets of rows travel, the parts look at the rest.
+"""Tasks for linear M3L whose rows are in several parts; `rounds` runs them.
 
-Problem, dual and gap as in `multilabel.problem`. A round has two waves of tasks, for every group of
-labels on its own (one group where a prior couples the labels):
+Problem, dual and gap are those of `multilabel.problem`. A round has two kinds of tasks for every group of
+labels that no prior couples:
 
-1. *look*, in every part at once: scores of its rows under the weights Z of the group, the sums that make
-   the certificate, and the rows with the largest shares of the gap;
-2. *solve*, one task per group: the dual over these rows, which the parts send, everything else held fixed.
+1. *scan*, in every part: scores of its rows under the weights Z of the group, the sums that make the
+   certificate, and the rows with the largest shares of the gap;
+2. *solve*, for each group: the dual over these rows, which the parts send; other dual variables are fixed.
 
-The second is a problem of the same kind and goes to the ordinary solvers. With W the rows sent and
-Z the weights of all, the scores that come from elsewhere are F' = X_W (Z - X_W'A_W R), and
+A solve is a problem of the same kind and uses the ordinary solvers. With W the rows sent and Z the weights of
+all rows, the scores due to other rows are F' = X_W (Z - X_W'A_W R), and
 
     D(alpha) = const + <m - Y_W F', alpha_W> - 1/2 <A_W, X_W X_W'A_W R>:
 
-margins move, nothing else does. So every round is an exact ascent over a block of the dual variables,
-which stay feasible throughout; nothing has to be averaged, damped or searched along, and how many rounds
-it takes depends on how many rows may be sent, not on how many parts there are.
-
-Tasks are pure; `rounds` drives them.
+only the margins change. Every round is therefore an exact ascent over a block of feasible dual variables,
+without averaging, damping or line search. The number of rounds depends on how many rows may be sent, not on
+how many parts there are. Tasks are pure functions.
 """
 
 from __future__ import annotations
@@ -33,17 +31,17 @@ from maxmargin.core.rows import Rows
 from maxmargin.multilabel.estimator import SOLVERS
 from maxmargin.multilabel.problem import EntryCosts, LinearM3L
 
-# Rows that are scored at a time, so that no part needs memory for all its scores at once.
-PIECE = 4096
-# Epochs of a solve.
+# Rows scored at a time, which bounds the memory for scores.
+BATCH = 4096
+# Most epochs of a solve.
 INNER_EPOCHS = 50
-# Rows with gradients closer to zero than this may have to answer when others move; ties are broken at random.
+# Rows with gradients below NEAR may have to move when other rows move. SHUFFLE breaks ties at random.
 NEAR, SHUFFLE = 0.3, 1e-3
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of the problem, with what the loss asks of them."""
+    """Some rows of the problem with their costs."""
 
     X: Any
     costs: EntryCosts
@@ -62,8 +60,16 @@ class Part:
         )
 
 
-class Call(NamedTuple):
-    """Rows that a part sends: which ones, the rows, what the loss asks of them, and their dual variables."""
+class Scan(NamedTuple):
+    """Sums of a part per label (losses and <m, alpha>), and the numbers of the rows to send."""
+
+    loss: np.ndarray
+    value: np.ndarray
+    ids: np.ndarray
+
+
+class Sent(NamedTuple):
+    """Rows that a part sends: their numbers, the rows, their costs and their dual variables."""
 
     ids: np.ndarray
     X: Any
@@ -71,18 +77,10 @@ class Call(NamedTuple):
     alpha: np.ndarray
 
 
-class Look(NamedTuple):
-    """What a part finds for a group: sums per label (losses, <m, alpha>) and which rows to send."""
-
-    loss: np.ndarray
-    value: np.ndarray
-    ids: np.ndarray
-
-
 class Move(NamedTuple):
-    """Answer of a solve: the change of V, the bias row, and the new dual variables of every part's rows.
+    """The result of a solve: the change of V, the bias row, and the new dual variables of every part's rows.
 
-    The solvers keep the bias as a primal variable, close to its dual value.
+    The solvers store the bias as a primal variable, close to its dual value.
     """
 
     dV: np.ndarray
@@ -90,82 +88,16 @@ class Move(NamedTuple):
     alphas: list[np.ndarray]
 
 
-def scores(X: Any, Z: np.ndarray, bias: float) -> np.ndarray:
-    """(x_i, bias)'Z of some rows, in float64."""
-    return np.asarray(X @ Z[:-1]) + bias * Z[-1]
-
-
 class Weights(NamedTuple):
-    """Weights Z of some labels; `lag` is how far the dual value of the bias is from the last row of Z."""
+    """Weights Z of some labels; `lag` is the dual value of the bias minus the last row of Z."""
 
     Z: np.ndarray
     lag: np.ndarray
 
 
-def dense(alpha: Any) -> np.ndarray:
-    """Dual variables of some rows, which are kept sparse on a cluster."""
-    return alpha.toarray() if sp.issparse(alpha) else np.asarray(alpha)
-
-
-def look(part: Part, labels: slice, weights: Weights, alpha: Any, quota: int | None, seed: int) -> Look:
-    """Measure the rows of a part under the weights of some labels; choose up to `quota` rows to send."""
-    costs = part.of(labels)
-    n, L = costs.signs.shape
-    loss, value = np.zeros(L), np.zeros(L)
-    share, near = np.zeros((2, n))
-    for first in range(0, n, PIECE):
-        rows = slice(first, min(first + PIECE, n))
-        some = rows_of(costs, rows)
-        a, margins = dense(alpha[rows]), some.margins()
-        gradient = margins - some.signs * scores(part.X[rows], weights.Z, part.bias)
-        boxes = some.boxes()
-        hinge = boxes * np.maximum(gradient, 0.0)
-        loss += hinge.sum(axis=0)
-        value += np.einsum("il,il->l", margins, a)
-        share[rows] = np.sum(hinge - a * gradient, axis=1)
-        near[rows] = np.sum(boxes * np.maximum(NEAR - np.abs(gradient), 0.0), axis=1)
-    chosen = choose(share, near, quota, np.random.default_rng(seed))
-    return Look(loss, value, chosen)
-
-
-def called(part: Part, labels: slice, alpha: Any, seen: Look) -> Call:
-    """The rows that a look has chosen."""
-    ids = seen.ids
-    return Call(ids, part.X[ids], rows_of(part.of(labels), ids), dense(alpha[ids]))
-
-
-def choose(share: np.ndarray, near: np.ndarray, quota: int | None, rng: np.random.Generator) -> np.ndarray:
-    """Up to `quota` rows: half by their shares of the gap, the rest by how close they are to their margins.
-
-    Both belong together: what moves pushes others, and they must be able to answer. Without a quota all rows
-    with a share of the gap.
-    """
-    if quota is None:
-        return np.flatnonzero(share > 0.0)
-    noise = 1.0 + SHUFFLE * rng.random(len(share))
-    first = _largest(share * noise, max(quota // 2, quota - int(np.count_nonzero(near))))
-    left = near * noise
-    left[first] = 0.0
-    return np.sort(np.concatenate([first, _largest(left, quota - len(first))]))
-
-
-def _largest(numbers: np.ndarray, most: int) -> np.ndarray:
-    """Places of the largest positive numbers, `most` of them at most."""
-    places = np.flatnonzero(numbers > 0.0)
-    if places.size <= most:
-        return places
-    return places[np.argpartition(-numbers[places], most)[:most]]
-
-
-def rows_of(costs: EntryCosts, rows: slice | np.ndarray) -> EntryCosts:
-    """The costs of some rows."""
-    margin = costs.margin[rows] if costs.per_entry_margin else costs.margin
-    return replace(costs, signs=costs.signs[rows], weight=costs.weight[rows], margin=margin)
-
-
 @dataclass(frozen=True)
 class Task:
-    """What a solve needs besides the rows: prior, bias, the dual of the group so far, gap and solver."""
+    """What a solve needs besides the rows: prior, bias, the current dual of the group, gap and solver."""
 
     R: np.ndarray | None
     bias: float
@@ -177,13 +109,78 @@ class Task:
     epochs: int = INNER_EPOCHS
 
 
-def solve(task: Task, weights: Weights, *calls: Call) -> tuple[Move, list[np.ndarray]]:
-    """Maximise the dual over the rows sent, all other dual variables held fixed; also says which rows."""
-    ids = [call.ids for call in calls]
-    alpha = np.vstack([call.alpha for call in calls])
+def scores(X: Any, Z: np.ndarray, bias: float) -> np.ndarray:
+    """(x_i, bias)'Z of some rows, in float64."""
+    return np.asarray(X @ Z[:-1]) + bias * Z[-1]
+
+
+def dense(alpha: Any) -> np.ndarray:
+    """Dual variables of some rows as a dense array."""
+    return alpha.toarray() if sp.issparse(alpha) else np.asarray(alpha)
+
+
+def scan(part: Part, labels: slice, weights: Weights, alpha: Any, quota: int | None, seed: int) -> Scan:
+    """Measure the rows of a part under the weights of some labels, and choose up to `quota` rows to send."""
+    costs = part.of(labels)
+    n, L = costs.signs.shape
+    loss, value = np.zeros(L), np.zeros(L)
+    share, near = np.zeros((2, n))
+    for first in range(0, n, BATCH):
+        rows = slice(first, min(first + BATCH, n))
+        some = rows_of(costs, rows)
+        a, margins = dense(alpha[rows]), some.margins()
+        gradient = margins - some.signs * scores(part.X[rows], weights.Z, part.bias)
+        boxes = some.boxes()
+        hinge = boxes * np.maximum(gradient, 0.0)
+        loss += hinge.sum(axis=0)
+        value += np.einsum("il,il->l", margins, a)
+        share[rows] = np.sum(hinge - a * gradient, axis=1)
+        near[rows] = np.sum(boxes * np.maximum(NEAR - np.abs(gradient), 0.0), axis=1)
+    return Scan(loss, value, choose(share, near, quota, np.random.default_rng(seed)))
+
+
+def choose(share: np.ndarray, near: np.ndarray, quota: int | None, rng: np.random.Generator) -> np.ndarray:
+    """Up to `quota` rows: half by their shares of the gap, the rest by how close they are to their margins.
+
+    Rows near their margins must be able to move when the others push them. Without a quota, all rows with a
+    share of the gap.
+    """
+    if quota is None:
+        return np.flatnonzero(share > 0.0)
+    noise = 1.0 + SHUFFLE * rng.random(len(share))
+    first = _largest(share * noise, max(quota // 2, quota - int(np.count_nonzero(near))))
+    left = near * noise
+    left[first] = 0.0
+    return np.sort(np.concatenate([first, _largest(left, quota - len(first))]))
+
+
+def _largest(numbers: np.ndarray, most: int) -> np.ndarray:
+    """Positions of the largest positive numbers, at most `most`."""
+    positions = np.flatnonzero(numbers > 0.0)
+    if positions.size <= most:
+        return positions
+    return positions[np.argpartition(-numbers[positions], most)[:most]]
+
+
+def send(part: Part, labels: slice, alpha: Any, scanned: Scan) -> Sent:
+    """The rows chosen by a scan."""
+    ids = scanned.ids
+    return Sent(ids, part.X[ids], rows_of(part.of(labels), ids), dense(alpha[ids]))
+
+
+def rows_of(costs: EntryCosts, rows: slice | np.ndarray) -> EntryCosts:
+    """The costs of some rows."""
+    margin = costs.margin[rows] if costs.per_entry_margin else costs.margin
+    return replace(costs, signs=costs.signs[rows], weight=costs.weight[rows], margin=margin)
+
+
+def solve(task: Task, weights: Weights, *sent: Sent) -> tuple[Move, list[np.ndarray]]:
+    """Maximise the dual over the rows sent, with the others fixed; returns the move and the row numbers."""
+    ids = [one.ids for one in sent]
+    alpha = np.vstack([one.alpha for one in sent])
     if not alpha.size:
-        return at_rest(calls, weights), ids
-    problem, V = _restricted(task, weights, calls, alpha)
+        return no_move(sent, weights), ids
+    problem, V = _restricted(task, weights, sent, alpha)
     rng = np.random.RandomState(task.seed)
     solver = SOLVERS[task.solver].build(
         problem, alpha.copy(), tol=task.tol, rng=rng, n_threads=task.n_threads
@@ -193,7 +190,7 @@ def solve(task: Task, weights: Weights, *calls: Call) -> tuple[Move, list[np.nda
     step = np.asarray(solution.alpha, np.float64) - alpha
     dV = problem.accumulate(step)
     bias_row = solution.weights[-1] - problem.couple(V[-1:])[0]
-    # A solve that was stopped may have gone too far: the best point of the way is never worse than its start.
+    # A solve that stopped early may overshoot: the best point of the segment is never worse than its start.
     slope = float(np.vdot(problem.costs.margin, step) - np.vdot(problem.couple(V), dV))
     curvature = float(np.vdot(problem.couple(dV), dV))
     if slope < curvature:
@@ -203,26 +200,27 @@ def solve(task: Task, weights: Weights, *calls: Call) -> tuple[Move, list[np.nda
     return Move(dV, bias_row, np.split(alpha + step, ends)), ids
 
 
-def at_rest(calls: Sequence[Call], weights: Weights) -> Move:
-    """No move, as no part has sent any row."""
-    return Move(np.zeros_like(weights.Z), np.zeros_like(weights.lag), [call.alpha for call in calls])
+def no_move(sent: Sequence[Sent], weights: Weights) -> Move:
+    """The move of a solve without rows."""
+    return Move(np.zeros_like(weights.Z), np.zeros_like(weights.lag), [one.alpha for one in sent])
 
 
 def _restricted(
-    task: Task, weights: Weights, calls: Sequence[Call], alpha: np.ndarray
+    task: Task, weights: Weights, sent: Sequence[Sent], alpha: np.ndarray
 ) -> tuple[LinearM3L, np.ndarray]:
     """The problem over the rows sent, whose objective is that of the whole group, and V of these rows."""
     costs = EntryCosts(
-        np.vstack([call.costs.signs for call in calls]),
-        stacked_weights([call.costs for call in calls]),
-        calls[0].costs.upper,
-        np.vstack([call.costs.margins() for call in calls]),
+        np.vstack([one.costs.signs for one in sent]),
+        stacked_weights([one.costs for one in sent]),
+        sent[0].costs.upper,
+        np.vstack([one.costs.margins() for one in sent]),
         per_entry_margin=True,
     )
-    X = stacked([call.X for call in calls])
+    X = stacked([one.X for one in sent])
     problem = LinearM3L(Rows.of(X), costs, task.R, task.bias)
     V = problem.accumulate(alpha)
     Z = problem.couple(V)
+    # Scores due to other rows reduce the margins.
     others = weights.Z - Z
     others[-1] += weights.lag
     margin = costs.margin - costs.signs * scores(X, others, task.bias)
@@ -231,25 +229,25 @@ def _restricted(
 
 
 def stacked_weights(costs: list[EntryCosts]) -> np.ndarray:
-    """Weights of samples, or of entries where any part has them."""
+    """Weights of samples, or of entries if any part has them."""
     wide = max(one.weight.shape[1] for one in costs)
     return np.vstack([np.broadcast_to(one.weight, (len(one.signs), wide)) for one in costs])
 
 
 def stacked(blocks: list[Any]) -> Any:
-    """Blocks of rows as one matrix; a single one as it is."""
+    """Blocks of rows as one matrix; a single block is not copied."""
     if len(blocks) == 1:
         return blocks[0]
     return sp.vstack(blocks, format="csr") if sp.issparse(blocks[0]) else np.vstack(blocks)
 
 
-def accumulated(part: Part, labels: slice, alpha: Any) -> np.ndarray:
+def accumulate(part: Part, labels: slice, alpha: Any) -> np.ndarray:
     """V = X'A of the rows of a part."""
     return LinearM3L(Rows.of(part.X), part.of(labels), None, part.bias).accumulate(dense(alpha))
 
 
 def replaced(alpha: Any, rows: np.ndarray, new: np.ndarray) -> Any:
-    """Dual variables with some rows replaced; those of an array in place."""
+    """Dual variables with some rows replaced; a dense array is changed in place."""
     if not sp.issparse(alpha):
         alpha[rows] = new
         return alpha
@@ -257,10 +255,5 @@ def replaced(alpha: Any, rows: np.ndarray, new: np.ndarray) -> Any:
     keep[rows] = 0.0
     kept = sp.diags_array(keep, format="csr") @ alpha
     kept.eliminate_zeros()
-    places = sp.csr_array((np.ones(len(rows)), (rows, np.arange(len(rows)))), (alpha.shape[0], len(rows)))
-    return sp.csr_array(kept + places @ sp.csr_array(new))
-
-
-def added(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The sum of two arrays."""
-    return one + other
+    positions = sp.csr_array((np.ones(len(rows)), (rows, np.arange(len(rows)))), (alpha.shape[0], len(rows)))
+    return sp.csr_array(kept + positions @ sp.csr_array(new))
