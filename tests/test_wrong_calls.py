@@ -108,7 +108,7 @@ PYTHON = {
     "datasets: unknown name": (lambda: datasets.load("yeats"), r"No data set is called 'yeats'. Did you mean 'yeast'"),
     "datasets: unknown task": (lambda: datasets.list_datasets("regression"), r"task must be one of .* Got 'regression'"),
     "datasets: no such file": (lambda: datasets.read_csv("nowhere.csv", target="y"), r"nowhere.csv"),
-    "save: calibration of scikit-learn": (lambda: maxmargin.save(CalibratedClassifierCV(ml()), "x.mm"), r"not a CalibratedClassifierCV; maxmargin\.Calibrated gives probabilities"),
+    "save: calibration of scikit-learn": (lambda: maxmargin.save(CalibratedClassifierCV(ml()), "x.mm"), r"not a CalibratedClassifierCV; use maxmargin\.Calibrated"),
     "save: a search": (lambda: maxmargin.save(object(), "x.mm"), r"Only an estimator of maxmargin can be saved"),
     "load: no such file": (lambda: maxmargin.load("nowhere.mm"), r"nowhere.mm"),
     "prepare: an array": (lambda: maxmargin.prepare(X), r"table must be a data frame .* Got a ndarray"),

@@ -1,7 +1,7 @@
 """Taskar's letter.data: handwritten words, one character a line.
 
 Columns, separated by tabs: id, letter, id of the next character (-1 at the end of a word), word
-id, position, fold, then the pixels (128 of them in the original, row by row).
+id, position, fold, then the pixels row by row (128 of them in the original).
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ def read_letter_data(path: PathLike, *, progress: Progress | None = None) -> Dat
     Returns
     -------
     Dataset
-        One row per letter: X the 0/1 pixels (float64), Y the letter. `per_row["word"]` numbers the
-        words from 0 in the order of the file, `per_row["position"]` is the place in the word from
-        0 and `per_row["fold"]` the fold. `train` is fold 0 and `test` all others, as in the usual
-        experiment.
+        One row per letter: X holds the 0/1 pixels (float64), Y the letter. `per_row["word"]` is the
+        number of the word in the file, `per_row["position"]` the position in the word (both from
+        0), and `per_row["fold"]` the fold. `train` is fold 0 and `test` all others, as usual.
     """
     letters = Letters(path)
     for line, text in text_lines(path, "utf-8", progress):
@@ -42,7 +41,7 @@ def read_letter_data(path: PathLike, *, progress: Progress | None = None) -> Dat
 
 
 class Letters:
-    """Characters being collected; `width` is the number of pixels, 0 while it is not known."""
+    """Collects characters; `width` is the number of pixels, 0 until the first line."""
 
     def __init__(self, path: PathLike, width: int = 0) -> None:
         self.path, self.width = path, width
@@ -55,7 +54,7 @@ class Letters:
         return len(self.letters)
 
     def add(self, line: int, text: str) -> None:
-        """Take one line."""
+        """Add one line."""
         fields = text.rstrip("\n\r\t ").split("\t")
         if fields == [""]:
             return
@@ -90,7 +89,7 @@ class Letters:
         return int(fields[j])
 
     def dataset(self) -> Dataset:
-        """What was collected."""
+        """Return the collected words."""
         if not self.letters:
             raise DataFormatError("the file has no characters", self.path)
         if not self.between_words:

@@ -1,7 +1,7 @@
 """Model files: safetensors with one JSON document in its header.
 
-The document holds the estimator, arrays go to the table of tensors beside it (`io.values`). What a
-class may hold in a file is what it declares (`io.checked`), in both directions.
+The document holds the estimator; arrays are stored as tensors (`io.values`). Models are checked against the
+declarations of their classes (`io.checked`) before writing and after reading.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ from maxmargin.io.values import DTYPES, Decoder, Encoder
 FORMAT = 1
 _HEADER_BYTES = 100_000_000
 _ALIGNMENT = 8
-# What does the same as a meta-estimator of scikit-learn and can be saved.
-CURES = {
-    "CalibratedClassifierCV": "maxmargin.Calibrated gives probabilities, too, and can be",
-    "OneVsRestClassifier": "maxmargin.MultiLabelSVC is one model of all labels",
-    "FixedThresholdClassifier": "maxmargin.baselines.ThresholdTuner can be",
-    "TunedThresholdClassifierCV": "maxmargin.baselines.ThresholdTuner can be",
+# Replacements for meta-estimators of scikit-learn, which cannot be saved.
+REPLACEMENTS = {
+    "CalibratedClassifierCV": "use maxmargin.Calibrated for probabilities",
+    "OneVsRestClassifier": "use maxmargin.MultiLabelSVC, one model for all labels",
+    "FixedThresholdClassifier": "use maxmargin.baselines.ThresholdTuner",
+    "TunedThresholdClassifierCV": "use maxmargin.baselines.ThresholdTuner",
 }
 
 
 def save(model: Any, path: PathLike, metadata: Mapping[str, Any] | None = None) -> None:
     """Save a fitted estimator, or a Pipeline that ends in one.
 
-    The file appears under its name in one step: whenever the process is stopped, what stands
-    there is the whole new file or whatever was there before.
+    The file appears under its name in one step: if the process is stopped, the path holds the
+    complete new file or its previous content.
 
-    It holds the parameters and every fitted attribute, bit for bit: predictions, scores and
-    further `partial_fit` are those of the original. The dual solution that `warm_start=True`
-    keeps is left out, since it can be far larger than the model: the next `fit` starts anew.
+    The file holds the parameters and every fitted attribute, bit for bit: predictions, scores and
+    further `partial_fit` are those of the original. The dual solution of `warm_start=True` is
+    left out because it can be far larger than the model; the next `fit` starts from zero.
 
     Parameters
     ----------
     model : estimator
-        An estimator of this package, alone, in a `ThresholdTuner`, or behind what `maxmargin.prepare` makes
-        and the scalers, imputers, encoders and vectorisers of scikit-learn, its `PCA`, `TruncatedSVD` and
-        `SelectKBest`. Of a search, its `best_estimator_`.
+        An estimator of this package, alone, in a `ThresholdTuner`, or in a Pipeline after the result of
+        `maxmargin.prepare` or after scalers, imputers, encoders, vectorisers, `PCA`, `TruncatedSVD` and
+        `SelectKBest` of scikit-learn. Save the `best_estimator_` of a search.
     path : path-like
     metadata : mapping, default=None
-        Anything that JSON can hold, kept beside the model; see `describe`.
+        JSON values stored beside the model; see `describe`.
 
     Raises
     ------
     ModelFileError
-        When the model is not as its class declares it: it holds something that cannot be saved
-        without code, such as a kernel that is a function of your own, an attribute of your own,
+        The model does not match the declaration of its class: it holds something that cannot be
+        saved without code (such as a kernel function of your own), an undeclared attribute,
         NaN among its weights, or a parameter that `fit` would refuse.
 
     Examples
@@ -78,10 +78,10 @@ def save(model: Any, path: PathLike, metadata: Mapping[str, Any] | None = None) 
 
     name = type(model).__name__
     if class_name(type(model)) is None:
-        cure = "save its best_estimator_" if hasattr(model, "best_estimator_") else CURES.get(name, "")
+        hint = "save its best_estimator_" if hasattr(model, "best_estimator_") else REPLACEMENTS.get(name)
         raise ModelFileError(
             f"Only an estimator of maxmargin can be saved, alone or in a Pipeline; not a {name}"
-            f"{cure and f'; {cure}'}."
+            f"{f'; {hint}' if hint else ''}."
         )
     try:
         check_model(model, name)
@@ -99,7 +99,7 @@ def save(model: Any, path: PathLike, metadata: Mapping[str, Any] | None = None) 
     tensors = {name: np.asarray(array, order="C") for name, array in encoder.tensors.items()}
     header = _header(text, tensors)
     if len(header) > _HEADER_BYTES:
-        raise ModelFileError("The model holds more words than a model file can: over 100 MB of names.")
+        raise ModelFileError("The model has over 100 MB of names, which is more than a model file can hold.")
     with atomic_write(path) as out:
         out.write(len(header).to_bytes(8, "little"))
         out.write(header)
@@ -108,7 +108,7 @@ def save(model: Any, path: PathLike, metadata: Mapping[str, Any] | None = None) 
 
 
 def load(path: PathLike, *, max_bytes: int | None = None) -> Any:
-    """Load a model that `save` wrote, or `maxmargin fit`.
+    """Load a model written by `save` or by `maxmargin fit`.
 
     A model of `maxmargin fit` finds the columns of a frame by name, in any order, and its `classes_` are the
     names of the labels.
@@ -120,38 +120,30 @@ def load(path: PathLike, *, max_bytes: int | None = None) -> Any:
     ----------
     path : path-like
     max_bytes : int, default=None
-        Refuse larger files; None takes any that is as large as it says. Weights that are mostly zero
-        may take up to 64 times their room in the file.
+        Refuse larger files; None accepts any size. Weights that are mostly zero may take up to 64
+        times their stored size in memory.
 
     Raises
     ------
     ModelFileError
-        When the file is cut off, altered, larger than allowed, made by a newer version, not a
-        model at all, or one whose parts do not fit together.
+        The file is cut off, altered, larger than allowed, made by a newer version, not a model,
+        or a model whose parts do not fit together.
     """
     document, tensors = _read(path, max_bytes)
     try:
         return by_name(_decoded(document, tensors), document["metadata"])
     except ModelFileError as error:
         raise ModelFileError(f"{os.fspath(path)} cannot be loaded: {error}.") from error
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ModelFileError(
-            f"{os.fspath(path)} cannot be loaded: it is not as `maxmargin.save` writes it ({error!r})."
+            f"{os.fspath(path)} cannot be loaded: `maxmargin.save` does not write such files ({error!r})."
         ) from error
 
 
 def describe(path: PathLike) -> dict[str, Any]:
-    """What a model file says of itself: class, parameters, versions, metadata, sizes of arrays.
+    """Return the class, parameters, versions, metadata and array shapes of a model file.
 
-    Nothing is built; the file is only checked against its hash.
+    The file is checked against its hash, but no model is built.
     """
     document, tensors = _read(path, None)
     state = document["model"]["state"]
@@ -170,7 +162,7 @@ def describe(path: PathLike) -> dict[str, Any]:
 
 
 def _header(text: str, tensors: dict[str, np.ndarray]) -> bytes:
-    """The JSON header of safetensors, padded so that the arrays are aligned."""
+    """Return the JSON header of safetensors, padded so that the arrays are aligned."""
     entries: dict[str, Any] = {"__metadata__": {"maxmargin": text, "sha256": _digest(text, tensors)}}
     begin = 0
     for name, array in tensors.items():
@@ -192,7 +184,7 @@ def _digest(text: str, tensors: Mapping[str, np.ndarray]) -> str:
 
 
 def _read(path: PathLike, max_bytes: int | None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Document and arrays of a file whose hash is right."""
+    """Read the document and the arrays of a file, and check its hash."""
     from safetensors import SafetensorError, safe_open
 
     name = os.fspath(path)
@@ -234,7 +226,7 @@ def _check_document(document: Any, name: str) -> None:
         or document["format"] < 1
         or not all(isinstance(document.get(k), t) for k, t in keys.items())
     ):
-        raise ModelFileError(f"{name} cannot be loaded: its description lacks a part.")
+        raise ModelFileError(f"{name} cannot be loaded: its description is incomplete.")
     model = document["model"]
     named = isinstance(model.get("class"), str) and not model["class"].startswith("part.")
     if model.get("$") != "object" or not isinstance(model.get("state"), dict) or not named:

@@ -81,10 +81,25 @@ def read_csv(
     where = LabelColumns(target, labels, label_prefix)
     names, rows = open_csv(path, header, delimiter, encoding, progress)
     check_names(names, drop, path)
-    table = _Table(path, names, where, drop)
+    label_columns, single = where.find(names, path, 1), where.target is not None
+    left_out = {*label_columns, *(j for j, name in enumerate(names) if name in drop)}
+    features = [j for j in range(len(names)) if j not in left_out]
+    values, entries, words = array("d"), array("d"), []
     for line, fields in rows:
-        table.add(line, fields)
-    return table.dataset(dtype)
+        values.fromlist(field_values(line, fields, names, features, path, number))
+        if not single:
+            entries.fromlist(field_values(line, fields, names, label_columns, path, indicator))
+            continue
+        words.append(fields[label_columns[0]].strip())
+        if not words[-1]:
+            fault = "the class is missing; fill it in or delete the row"
+            raise DataFormatError(fault, path, line, label_columns[0] + 1)
+    if not (words or entries):
+        raise DataFormatError("the file has no rows", path)
+    n = len(words) or len(entries) // len(label_columns)
+    X = np.array(values).reshape(n, len(features)).astype(dtype, copy=False)
+    Y = words if single else np.array(entries).reshape(n, len(label_columns))
+    return _dataset(X, Y, names, features, label_columns, where, path)
 
 
 def read_parquet(
@@ -102,32 +117,46 @@ def read_parquet(
     """
     where = LabelColumns(target, labels, label_prefix)
     with open_parquet(path) as file:
-        return _dataset(file.read(use_threads=False), where, drop, dtype, path)
+        table = file.read(use_threads=False)
+        names = [str(name) for name in table.column_names]
+        check_names(names, drop, path)
+        label_columns = where.find(names, path)
+        features = [j for j in range(len(names)) if j not in label_columns and names[j] not in drop]
+        if table.num_rows == 0:
+            raise DataFormatError("the table has no rows", path)
+        X = np.empty((table.num_rows, len(features)), dtype=dtype)
+        for k, j in enumerate(features):
+            X[:, k] = column_numbers(table.column(j), names[j], j, path)
+        if where.target is not None:
+            j = label_columns[0]
+            words = [word for part in table.column(j).chunks for word in column_values(part, names[j], path)]
+            if None in words:
+                raise DataFormatError("a class is missing", path, column=j + 1)
+            return _dataset(X, list(map(str, words)), names, features, label_columns, where, path)
+        Y = np.column_stack([column_numbers(table.column(j), names[j], j, path) for j in label_columns])
+        if not np.isin(Y[~np.isnan(Y)], (0, 1)).all():
+            raise DataFormatError("a label column holds values other than 0 and 1", path)
+        return _dataset(X, Y, names, features, label_columns, where, path)
 
 
-def _dataset(table: Any, where: LabelColumns, drop: Sequence[str], dtype: Any, path: PathLike) -> Dataset:
-    names = [str(name) for name in table.column_names]
-    check_names(names, drop, path)
-    label_columns = where.find(names, path)
-    features = [j for j in range(len(names)) if j not in label_columns and names[j] not in drop]
-    X = np.empty((table.num_rows, len(features)), dtype=dtype)
-    for k, j in enumerate(features):
-        X[:, k] = column_numbers(table.column(j), names[j], j, path)
-    feature_names = tuple(names[j] for j in features)
-    if table.num_rows == 0:
-        raise DataFormatError("the table has no rows", path)
+def _dataset(
+    X: np.ndarray,
+    Y: Any,
+    names: list[str],
+    features: list[int],
+    label_columns: list[int],
+    where: LabelColumns,
+    path: PathLike,
+) -> Dataset:
+    """Join features with 0/1 labels, or with the words of the classes."""
+    label_names = tuple(names[j] for j in label_columns)
+    extras = {}
     if where.target is not None:
-        column, name = table.column(label_columns[0]), names[label_columns[0]]
-        words = [word for part in column.chunks for word in column_values(part, name, path)]
-        if None in words:
-            raise DataFormatError("a class is missing", path, column=label_columns[0] + 1)
-        y, class_names = classes([str(word) for word in words])
-        extras = {"target": names[label_columns[0]]}
-        return Dataset(X, y, feature_names, class_names, source=str(path), extras=extras)
-    Y = np.column_stack([column_numbers(table.column(j), names[j], j, path) for j in label_columns])
-    if not np.isin(Y[~np.isnan(Y)], (0, 1)).all():
-        raise DataFormatError("a label column holds values other than 0 and 1", path)
-    return Dataset(X, label_array(Y), feature_names, tuple(names[j] for j in label_columns), source=str(path))
+        extras["target"] = label_names[0]
+        Y, label_names = classes(Y)
+    else:
+        Y = label_array(Y)
+    return Dataset(X, Y, tuple(names[j] for j in features), label_names, source=str(path), extras=extras)
 
 
 @contextmanager
@@ -282,46 +311,6 @@ def field_values(
     except ValueError as error:
         raise DataFormatError(f"column {names[j]!r}: {error}", path, line, j + 1) from None
     return values
-
-
-class _Table:
-    """Collects rows of text as numbers."""
-
-    def __init__(self, path: PathLike, names: list[str], where: LabelColumns, drop: Sequence[str]):
-        self.path, self.names = path, names
-        self.label_columns = where.find(names, path, 1)
-        self.single = where.target is not None
-        kinds = dict.fromkeys(self.label_columns, "label")
-        self.features = [j for j in range(len(names)) if j not in kinds and names[j] not in drop]
-        self.x, self.y = array("d"), array("d")
-        self.words: list[str] = []
-        self.n_rows = 0
-
-    def add(self, line: int, fields: list[str]) -> None:
-        self.x.fromlist(field_values(line, fields, self.names, self.features, self.path, number))
-        if self.single:
-            word = fields[self.label_columns[0]].strip()
-            if not word:
-                fault = "the class is missing; fill it in or delete the row"
-                raise DataFormatError(fault, self.path, line, self.label_columns[0] + 1)
-            self.words.append(word)
-        else:
-            entries = field_values(line, fields, self.names, self.label_columns, self.path, indicator)
-            self.y.fromlist(entries)
-        self.n_rows += 1
-
-    def dataset(self, dtype: Any) -> Dataset:
-        if self.n_rows == 0:
-            raise DataFormatError("the file has no rows", self.path)
-        X = np.array(self.x).reshape(self.n_rows, len(self.features)).astype(dtype, copy=False)
-        feature_names = tuple(self.names[j] for j in self.features)
-        if self.single:
-            y, class_names = classes(self.words)
-            extras = {"target": self.names[self.label_columns[0]]}
-            return Dataset(X, y, feature_names, class_names, source=str(self.path), extras=extras)
-        Y = label_array(np.array(self.y).reshape(self.n_rows, len(self.label_columns)))
-        label_names = tuple(self.names[j] for j in self.label_columns)
-        return Dataset(X, Y, feature_names, label_names, source=str(self.path))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Writers: a file is whole under its name or not there at all.
+"""Writers of data sets; a file is complete under its name or not there at all.
 
-`*_lines` give the text of a data set, or of one piece of a larger one, line by line.
+`*_lines` yield the text of a data set, or of one chunk of a larger one, line by line.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import scipy.sparse as sp
 from maxmargin.io.dataset import Dataset, PathLike
 from maxmargin.io.files import atomic_write
 
+# Name of the column of classes.
 CLASS = "class"
-# Entries of a dense piece of a table that is written out at once.
+# Entries of a table that are made dense at a time.
 CELLS = 1 << 21
 _PLAIN = re.compile(r"[A-Za-z0-9_.+\-=/:]+")
 _NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$')
@@ -29,8 +30,8 @@ def write_svmlight(
     """Write multi-label SVMlight text (packed if the name ends in .xz or .gz).
 
     Labels are written as column numbers of Y from 0, or as the entries of `labels` at these
-    columns; one integer class per sample is written as it is, other classes as their number in
-    `label_names`. Values are written with as many digits as reading them back exactly needs.
+    columns. Integer classes are written as they are, other classes as their number in
+    `label_names`. Values have as many digits as an exact round trip needs.
     """
     with atomic_write(path, pack=True) as out:
         out.writelines(svmlight_lines(data, zero_based=zero_based, labels=labels))
@@ -39,7 +40,7 @@ def write_svmlight(
 def svmlight_lines(
     data: Dataset, *, zero_based: bool = False, labels: Sequence[int] | None = None
 ) -> Iterator[bytes]:
-    """The lines that `write_svmlight` writes."""
+    """Yield the lines of `write_svmlight`."""
     X = sp.csr_array(data.X)
     if not np.isfinite(X.data).all():
         raise ValueError("SVMlight text cannot hold missing or infinite feature values.")
@@ -48,14 +49,9 @@ def svmlight_lines(
     first = 0 if zero_based else 1
     X.sort_indices()
     for i, words in enumerate(_label_words(data, labels)):
-        start, stop = X.indptr[i], X.indptr[i + 1]
-        pairs = [
-            f"{j + first}:{value!r}"
-            for j, value in zip(
-                X.indices[start:stop].tolist(), X.data[start:stop].astype(float).tolist(), strict=True
-            )
-            if value != 0
-        ]
+        row = slice(X.indptr[i], X.indptr[i + 1])
+        entries = zip(X.indices[row].tolist(), X.data[row].astype(float).tolist(), strict=True)
+        pairs = [f"{j + first}:{value!r}" for j, value in entries if value != 0]
         if not pairs and not words:
             pairs = [f"{first}:0"]
         yield f"{words} {' '.join(pairs)}".rstrip().encode() + b"\n"
@@ -79,12 +75,11 @@ def _label_words(data: Dataset, ids: Sequence[int] | None) -> Iterator[str]:
 
 
 def write_csv(data: Dataset, path: PathLike) -> None:
-    """Write a CSV table with a header: the features, then one 0/1 column per label or one with the class.
+    """Write a CSV table with a header (packed if the name ends in .xz or .gz).
 
-    That one is called as `extras["target"]` says, otherwise `class`.
-
-    Missing values become empty fields; numbers have as many digits as reading them back exactly
-    needs. Packed if the name ends in .xz or .gz.
+    Features come first, then one 0/1 column per label, or one column with the class (its name is
+    `extras["target"]`, or `class`). Missing values become empty fields. Numbers have as many
+    digits as an exact round trip needs.
 
     Examples
     --------
@@ -100,12 +95,20 @@ def write_csv(data: Dataset, path: PathLike) -> None:
 
 
 def csv_lines(data: Dataset, *, header: bool = True, delimiter: str = ",") -> Iterator[bytes]:
-    """The lines that `write_csv` writes."""
+    """Yield the lines of `write_csv`."""
     names, labels = _names(data)
     if header:
         yield _csv_line(names + labels, delimiter)
     for row, entries in _rows(data, missing=""):
         yield _csv_line(row + entries, delimiter)
+
+
+def _csv_line(words: list[str], delimiter: str) -> bytes:
+    quoted = [
+        '"' + word.replace('"', '""') + '"' if _NEEDS_QUOTES.search(word) or delimiter in word else word
+        for word in words
+    ]
+    return (delimiter.join(quoted) or '""').encode() + b"\n"
 
 
 def write_arff(data: Dataset, path: PathLike, xml: PathLike | None = None) -> None:
@@ -114,15 +117,15 @@ def write_arff(data: Dataset, path: PathLike, xml: PathLike | None = None) -> No
     Parameters
     ----------
     data : Dataset
-        Its rows are written sparsely if X is sparse.
+        Rows are written sparsely if X is sparse.
     path : path-like
         The ARFF file; packed if the name ends in .xz or .gz. Labels come last, as {0,1}; one class
-        per sample becomes a nominal attribute (`extras["target"]`, otherwise `class`).
+        per sample becomes a nominal attribute (its name is `extras["target"]`, or `class`).
     xml : path-like, default=None
-        The label file of Mulan, nested as `extras["label_parents"]` says; None writes none.
+        The label file of Mulan, nested according to `extras["label_parents"]`; None writes none.
     """
     if xml is not None and not data.multilabel:
-        raise ValueError("xml names several labels; this data has one class per sample.")
+        raise ValueError("xml names several labels, but this data has one class per sample.")
     with atomic_write(path, pack=True) as out:
         out.writelines(arff_lines(data))
     if xml is not None:
@@ -131,38 +134,30 @@ def write_arff(data: Dataset, path: PathLike, xml: PathLike | None = None) -> No
 
 
 def arff_lines(data: Dataset, *, header: bool = True) -> Iterator[bytes]:
-    """The lines that `write_arff` writes to the ARFF file."""
+    """Yield the lines of the ARFF file of `write_arff`."""
     if not data.multilabel and "?" in data.label_names:
         raise ValueError("ARFF cannot hold a class called '?', which means a missing value there.")
     if header:
-        yield from _arff_header(data)
-    sparse = sp.issparse(data.X)
+        names, labels = _names(data)
+        yield f"@relation {_quote(data.name or 'data')}\n\n".encode()
+        values = "0,1" if data.multilabel else ",".join(_quote(name) for name in data.label_names)
+        for name in names:
+            yield f"@attribute {_quote(name)} numeric\n".encode()
+        for name in labels:
+            yield f"@attribute {_quote(name)} {{{values}}}\n".encode()
+        yield b"\n@data\n"
     class_at = -1 if data.multilabel else data.X.shape[1]
     for row, entries in _rows(data, missing="?"):
         words = row + (entries if data.multilabel else [_quote(entries[0])])
-        if sparse:
+        if sp.issparse(data.X):
             kept = [f"{j} {word}" for j, word in enumerate(words) if word != "0" or j == class_at]
             yield ("{" + ",".join(kept) + "}\n").encode()
         else:
             yield (",".join(words) + "\n").encode()
 
 
-def _arff_header(data: Dataset) -> Iterator[bytes]:
-    names, labels = _names(data)
-    yield f"@relation {_quote(data.name or 'data')}\n\n".encode()
-    for name in names:
-        yield f"@attribute {_quote(name)} numeric\n".encode()
-    if data.multilabel:
-        for name in labels:
-            yield f"@attribute {_quote(name)} {{0,1}}\n".encode()
-    else:
-        values = ",".join(_quote(name) for name in data.label_names)
-        yield f"@attribute {_quote(labels[0])} {{{values}}}\n".encode()
-    yield b"\n@data\n"
-
-
 def _quote(word: str) -> str:
-    """The word as it may stand in an ARFF file."""
+    """Quote a word for an ARFF file."""
     if _PLAIN.fullmatch(word):
         return word
     if "\n" in word or "\r" in word:
@@ -170,10 +165,29 @@ def _quote(word: str) -> str:
     return "'" + word.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def label_xml(data: Dataset) -> str:
+    """Return the text of the label file of Mulan."""
+    children: dict[int, list[int]] = {}
+    for child, parent in enumerate(data.extras.get("label_parents", [-1] * data.n_labels)):
+        children.setdefault(int(parent), []).append(child)
+    lines = ['<?xml version="1.0" encoding="utf-8"?>', '<labels xmlns="http://mulan.sourceforge.net/labels">']
+    # A stack instead of recursion, since labels may be nested deeply; None closes a label.
+    stack: list[int | None] = [*reversed(children.get(-1, []))]
+    while stack:
+        label = stack.pop()
+        if label is None:
+            lines.append("</label>")
+        else:
+            lines.append(f"<label name={quoteattr(data.label_names[label])}>")
+            stack.append(None)
+            stack += reversed(children.get(label, []))
+    return "\n".join([*lines, "</labels>", ""])
+
+
 def write_parquet(data: Dataset, path: PathLike) -> None:
     """Write a Parquet table with the columns of `write_csv`; needs pyarrow.
 
-    Missing values become nulls. Sparse rows are written out in full, a few at a time.
+    Missing values become nulls. Sparse rows are made dense, a few at a time.
     """
     with atomic_write(path) as out:
         writer = ParquetWriter(out)
@@ -198,31 +212,29 @@ class ParquetWriter:
         n, d = data.X.shape
         step = max(1, CELLS // max(d, 1))
         for start in range(0, n, step):
-            self._write_table(names, labels, data.take(slice(start, start + step)))
+            self._write_table(names + labels, data.take(slice(start, start + step)))
 
-    def _write_table(self, names: list[str], labels: list[str], data: Dataset) -> None:
+    def _write_table(self, names: list[str], data: Dataset) -> None:
         import pyarrow as pa
 
-        X = data.X.toarray() if sp.issparse(data.X) else data.X
-        columns = [pa.array(X[:, j], from_pandas=True) for j in range(len(names))]
-        if data.multilabel:
-            Y = data.Y.toarray() if sp.issparse(data.Y) else data.Y
-            columns += [pa.array(Y[:, k], from_pandas=True) for k in range(len(labels))]
-        else:
+        blocks = [data.X, data.Y] if data.multilabel else [data.X]
+        dense = [block.toarray() if sp.issparse(block) else block for block in blocks]
+        columns = [pa.array(column, from_pandas=True) for block in dense for column in block.T]
+        if not data.multilabel:
             columns.append(pa.array(data.Y.tolist()))
-        table = pa.table(columns, names=names + labels)
+        table = pa.table(columns, names=names)
         if self._writer is None:
             self._writer = self._parquet.ParquetWriter(pa.PythonFile(self._out, mode="w"), table.schema)
         self._writer.write_table(table)
 
     def close(self) -> None:
-        """Write the end of the file, without which it cannot be read."""
+        """Write the end of the file; it cannot be read without."""
         if self._writer is not None:
             self._writer.close()
 
 
 def letter_lines(data: Dataset, first_id: int = 1, first_word: int = 1) -> Iterator[bytes]:
-    """The lines of a letter.data file; `per_row` has "word", "position" and "fold"."""
+    """Yield the lines of a letter.data file; `per_row` has "word", "position" and "fold"."""
     word, position, fold = (data.per_row[key].tolist() for key in ("word", "position", "fold"))
     for i, (letter, pixels) in enumerate(zip(data.Y.tolist(), data.X.astype(int).tolist(), strict=True)):
         last = i + 1 == len(word) or word[i + 1] != word[i]
@@ -232,15 +244,8 @@ def letter_lines(data: Dataset, first_id: int = 1, first_word: int = 1) -> Itera
         yield "\t".join(map(str, fields)).encode() + b"\n"
 
 
-def _csv_line(words: list[str], delimiter: str) -> bytes:
-    quoted = [
-        '"' + word.replace('"', '""') + '"' if _NEEDS_QUOTES.search(word) or delimiter in word else word
-        for word in words
-    ]
-    return (delimiter.join(quoted) or '""').encode() + b"\n"
-
-
 def _names(data: Dataset) -> tuple[list[str], list[str]]:
+    """Return the names of the columns of features and of labels, which must differ."""
     names = list(data.feature_names) or [f"x{j}" for j in range(data.X.shape[1])]
     labels = list(data.label_names) if data.multilabel else [data.extras.get("target") or CLASS]
     seen: set[str] = set()
@@ -252,11 +257,13 @@ def _names(data: Dataset) -> tuple[list[str], list[str]]:
 
 
 def _rows(data: Dataset, missing: str) -> Iterator[tuple[list[str], list[str]]]:
-    """Words of the features and of the labels of each sample."""
+    """Yield the words of the features and of the labels of each sample."""
     for i in range(data.X.shape[0]):
-        entries = _dense(data.Y, i) if data.multilabel else [data.Y[i]]
-        labels = [_word(value, missing) for value in entries] if data.multilabel else [str(entries[0])]
-        yield [_word(value, missing) for value in _dense(data.X, i)], labels
+        row = [_word(value, missing) for value in _dense(data.X, i)]
+        if data.multilabel:
+            yield row, [_word(value, missing) for value in _dense(data.Y, i)]
+        else:
+            yield row, [str(data.Y[i])]
 
 
 def _dense(matrix: Any, i: int) -> list[float]:
@@ -274,22 +281,3 @@ def _word(value: float, missing: str) -> str:
     if value in (float("inf"), float("-inf")):
         raise ValueError("An infinite value cannot be written.")
     return repr(value + 0).removesuffix(".0")
-
-
-def label_xml(data: Dataset) -> str:
-    """The text of the label file of Mulan."""
-    parents = data.extras.get("label_parents", [-1] * data.n_labels)
-    children: dict[int, list[int]] = {}
-    for label, parent in enumerate(parents):
-        children.setdefault(int(parent), []).append(label)
-    lines = ['<?xml version="1.0" encoding="utf-8"?>', '<labels xmlns="http://mulan.sourceforge.net/labels">']
-    waiting: list[tuple[str, int]] = [("open", label) for label in reversed(children.get(-1, []))]
-    while waiting:
-        step, label = waiting.pop()
-        if step == "close":
-            lines.append("</label>")
-            continue
-        lines.append(f"<label name={quoteattr(data.label_names[label])}>")
-        waiting.append(("close", label))
-        waiting += [("open", child) for child in reversed(children.get(label, []))]
-    return "\n".join([*lines, "</labels>", ""])
