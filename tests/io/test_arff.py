@@ -5,8 +5,6 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
-from hypothesis import strategies as st
 
 from maxmargin.datasets import DataFormatError, Dataset, read_arff, read_label_xml, read_mulan, write_arff
 
@@ -223,43 +221,6 @@ def test_deep_nesting_is_read_without_recursion(tmp_path):
     )
     write_arff(data, tmp_path / "b.arff", tmp_path / "b.xml")
     assert read_label_xml(tmp_path / "b.xml") == tree
-
-
-names = st.lists(
-    st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=8),
-    min_size=3,
-    max_size=6,
-    unique=True,
-)
-values = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.just(np.nan), st.just(0.0))
-
-
-@given(data=st.data(), sparse=st.booleans(), xml_order=st.randoms())
-def test_round_trip_of_any_names_and_numbers(tmp_path_factory, data, sparse, xml_order):
-    every = data.draw(names)
-    n_labels = data.draw(st.integers(1, len(every) - 1))
-    n = data.draw(st.integers(1, 4))
-    d = len(every) - n_labels
-    X = np.array(data.draw(st.lists(st.lists(values, min_size=d, max_size=d), min_size=n, max_size=n)))
-    Y = np.array(
-        data.draw(
-            st.lists(
-                st.lists(st.sampled_from([0.0, 1.0, np.nan]), min_size=n_labels, max_size=n_labels),
-                min_size=n,
-                max_size=n,
-            )
-        )
-    )
-    original = Dataset(
-        sp.csr_array(X) if sparse else X, sp.csr_array(Y) if sparse else Y, tuple(every[:d]), tuple(every[d:])
-    )
-    folder = tmp_path_factory.mktemp("arff")
-    write_arff(original, folder / "a.arff.gz", folder / "a.xml")
-    again = read_mulan(folder / "a.arff.gz", folder / "a.xml")
-    assert (again.feature_names, again.label_names) == (original.feature_names, original.label_names)
-    assert sp.issparse(again.X) == sparse
-    np.testing.assert_array_equal(again.X.toarray() if sparse else again.X, X)
-    np.testing.assert_array_equal(again.Y.toarray() if sparse else again.Y, Y)
 
 
 def test_round_trip_of_classes(tmp_path):

@@ -1,4 +1,4 @@
-"""CSV and Parquet tables: label columns, faults with their place, round trips."""
+"""CSV and Parquet tables: label columns, faults with their place, round trips (of ARFF, too)."""
 
 import numpy as np
 import pandas as pd
@@ -7,7 +7,16 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maxmargin.datasets import DataFormatError, Dataset, read_csv, read_parquet, write_csv
+from maxmargin.datasets import (
+    DataFormatError,
+    Dataset,
+    read_csv,
+    read_mulan,
+    read_parquet,
+    write_arff,
+    write_csv,
+    write_parquet,
+)
 
 TABLE = 'size,"tag, red",weight,tag_b\n1,0,2.5,1\n\n-3e1,yes,,False\n'
 
@@ -118,30 +127,42 @@ def test_pandas_reads_what_is_written(tmp_path):
 
 
 names = st.lists(
-    st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=8).filter(
+    st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=8).filter(
         lambda s: s == s.strip()
     ),
     min_size=3,
     max_size=6,
     unique=True,
 )
-values = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.just(np.nan))
+values = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.just(np.nan), st.just(0.0))
+FORMATS = {
+    "csv": (write_csv, lambda path, n: read_csv(path, labels=n)),
+    "arff": (
+        lambda data, path: write_arff(data, path, path.with_suffix(".xml")),
+        lambda path, n: read_mulan(path, path.with_suffix(".xml")),
+    ),
+    "parquet": (write_parquet, lambda path, n: read_parquet(path, labels=n)),
+}
 
 
+@pytest.mark.parametrize("kind", FORMATS)
 @given(data=st.data(), sparse=st.booleans())
-def test_round_trip_of_any_names_and_numbers(tmp_path_factory, data, sparse):
+def test_round_trip_of_any_names_and_numbers(kind, tmp_path_factory, data, sparse):
     every = data.draw(names)
     n_labels = data.draw(st.integers(1, len(every) - 1))
     n, d = data.draw(st.integers(1, 4)), len(every) - n_labels
     X = np.array(data.draw(st.lists(st.lists(values, min_size=d, max_size=d), min_size=n, max_size=n)))
-    entries = st.lists(st.integers(0, 1), min_size=n_labels, max_size=n_labels)
-    Y = np.array(data.draw(st.lists(entries, min_size=n, max_size=n)))
-    path = tmp_path_factory.mktemp("csv") / "a.csv"
-    write_csv(Dataset(sp.csr_array(X) if sparse else X, Y, tuple(every[:d]), tuple(every[d:])), path)
-    again = read_csv(path, labels=n_labels)
+    row = st.lists(st.sampled_from([0.0, 1.0, np.nan]), min_size=n_labels, max_size=n_labels)
+    Y = np.array(data.draw(st.lists(row, min_size=n, max_size=n)))
+    matrix = sp.csr_array if sparse else np.asarray
+    write, read = FORMATS[kind]
+    path = tmp_path_factory.mktemp(kind) / f"a.{kind}"
+    write(Dataset(matrix(X), matrix(Y), tuple(every[:d]), tuple(every[d:])), path)
+    again = read(path, n_labels)
     assert (again.feature_names, again.label_names) == (tuple(every[:d]), tuple(every[d:]))
-    np.testing.assert_array_equal(again.X, X)
-    np.testing.assert_array_equal(again.Y, Y)
+    assert sp.issparse(again.X) == (sparse and kind == "arff")
+    np.testing.assert_array_equal(again.X.toarray() if sp.issparse(again.X) else again.X, X)
+    np.testing.assert_array_equal(again.Y.toarray() if sp.issparse(again.Y) else again.Y, Y)
 
 
 def test_parquet_equals_csv(tmp_path):

@@ -1,13 +1,18 @@
-"""Whatever a file holds, a reader gives a Dataset or a DataFormatError, nothing else."""
+"""Changed files: readers return a Dataset or raise DataFormatError; models are refused or harmless.
+
+`make fuzz` tries many more.
+"""
 
 import gzip
 import lzma
+import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maxmargin.datasets import read_label_xml
+from tests.fuzz import models
 from tests.fuzz.readers import MARKS, READERS, SVM, WORDS, attempt
 
 PIECES = st.one_of(st.binary(max_size=6), st.sampled_from(MARKS + WORDS))
@@ -34,7 +39,7 @@ def test_the_starting_files_are_good(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_mutated_files(name, tmp_path_factory, data):
     content = data.draw(mutated(READERS[name][1]()))
@@ -42,6 +47,7 @@ def test_mutated_files(name, tmp_path_factory, data):
 
 
 @pytest.mark.parametrize("name", READERS)
+@settings(max_examples=50, deadline=None)
 @given(content=st.binary(max_size=200))
 def test_random_bytes(name, tmp_path_factory, content):
     attempt(name, content, tmp_path_factory.getbasetemp() / f"random-{name}")
@@ -52,3 +58,20 @@ def test_random_bytes(name, tmp_path_factory, content):
 def test_damaged_packed_files(pack, tmp_path_factory, data):
     content = data.draw(mutated(pack(SVM)))
     attempt("svmlight", content, tmp_path_factory.getbasetemp() / f"packed-{pack.__module__}")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return models.seeds(tmp_path_factory.mktemp("sound"))
+
+
+def test_the_starting_models_are_good(files, tmp_path):
+    for file in files:
+        assert models.attempt(file, tmp_path / "m.mm") == "used"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_changed_models_are_refused_or_harmless(seed, files, tmp_path):
+    rng = random.Random(seed)
+    answers = [models.attempt(models.mutated(rng, files), tmp_path / "m.mm") for _ in range(60)]
+    assert 10 < answers.count("refused") < 60

@@ -1,20 +1,29 @@
-"""Writing: old or new and never broken, with the permissions and links there were."""
+"""Files on disk: atomic writes that keep permissions and links, and limits on packed files."""
 
 from __future__ import annotations
 
 import errno
+import functools
+import gzip
+import lzma
 import os
 import signal
 import stat
 import subprocess
 import sys
+import tarfile
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import maxmargin
+from maxmargin.datasets import DataFormatError, read_svmlight
+from maxmargin.io import files
 from maxmargin.io.files import atomic_write
 from tests.fuzz.kills import kill_at_random
+from tests.fuzz.readers import READERS
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links, permissions and locks of POSIX")
 
@@ -156,10 +165,46 @@ def test_an_error_while_writing_leaves_the_old_file(tmp_path):
 
 
 def test_many_writers_at_once_leave_one_whole_file(tmp_path):
-    from concurrent.futures import ThreadPoolExecutor
-
     path = tmp_path / "m.mm"
     contents = [bytes([65 + k]) * 10_000 for k in range(8)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda content: [write(path, content) for _ in range(20)], contents))
     assert path.read_bytes() in contents and np.size(list(tmp_path.iterdir())) == 1
+
+
+PACKERS = {"gz": gzip.compress, "xz": lzma.compress}
+
+
+@functools.cache
+def bomb(packer, archive):
+    content = b" " * (64 << 20)
+    if not archive:
+        return PACKERS[packer](content)
+    member = tarfile.TarInfo("inbox/1")
+    member.size = len(content)
+    return PACKERS[packer](member.tobuf() + content)
+
+
+@pytest.mark.parametrize("packer", PACKERS)
+@pytest.mark.parametrize("name", ["svmlight", "arff", "csv", "xml", "letter", "mailbox"])
+def test_a_file_made_to_fill_the_memory_is_refused(name, packer, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MOST", 1 << 20)
+    path = tmp_path / "bomb"
+    path.write_bytes(bomb(packer, name == "mailbox"))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataFormatError, match=r"if you trust the file, unpack it"):
+            READERS[name][0](path)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("packer", PACKERS)
+def test_a_large_table_that_shrinks_as_tables_do_is_read(packer, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MOST", 1 << 10)
+    rng = np.random.default_rng(0)
+    text = "".join(f"{k % 2} 1:{value:.2f}\n" for k, value in enumerate(rng.random(2000)))
+    path = tmp_path / "table"
+    path.write_bytes(PACKERS[packer](text.encode()))
+    assert read_svmlight(path, multilabel=False).X.shape == (2000, 1)
