@@ -1,27 +1,26 @@
-"""Scores for predictions with many labels, and for sequences, that scikit-learn lacks.
+"""Measures for many labels and for sequences that scikit-learn lacks.
 
-Label indicators are arrays, sparse matrices or data frames of 0/1 (or -1/+1), one column per
-label; a vector stands for one label. Sequences of sets (lists, tuples) of names are taken wherever
-two answers are compared. Measures at k take sparse labels and sparse scores without making them
-dense: a label without a stored score stands behind all that have one. `scorer` makes a measure the
-`scoring` of a search.
+Labels are arrays, sparse matrices or data frames of 0/1 (or -1/+1) with one column per label; a vector is
+one label. Two label sets may also be sequences of sets (lists, tuples) of names. Measures at k accept sparse
+labels and sparse scores without converting them to dense arrays; labels without a stored score rank last.
+`scorer` makes a measure the `scoring` of a search.
 
-Unknown entries of the true labels (NaN, or None for a sample of a sequence of sets) are left out of every
-measure, and so are samples without a known entry.
+All measures leave out unknown entries of the true labels (NaN, or None for a sample of a sequence of sets),
+and samples without a known entry.
 
 Examples
 --------
 >>> from maxmargin import metrics
 >>> truth = [[1, 1, 0], [0, 0, 0]]
 >>> answer = [[1, 0, 0], [0, 0, 0]]
->>> float(metrics.example_f1(truth, answer))    # (2/3 + 1) / 2: two empty sets agree fully
+>>> float(metrics.example_f1(truth, answer))    # (2/3 + 1) / 2: two empty sets agree
 0.8333333333333333
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -54,9 +53,12 @@ __all__ = [
     "word_accuracy",
 ]
 
+# Scorers of scikit-learn that compare sets of labels.
+_SET_SCORERS = ("f1", "jaccard", "precision", "recall")
 
-def _truth(Y: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Which labels are on, and which entries are known, as boolean matrices; a vector becomes one column."""
+
+def _read_labels(Y: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return boolean matrices of the labels that are on and of the known entries."""
     values = matrix_of(check_format(Y, name))
     if values.ndim == 1:
         values = values[:, None]
@@ -73,48 +75,72 @@ def _truth(Y: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
     return values > 0, known
 
 
-def _answer(Y: Any, name: str) -> np.ndarray:
-    """Which labels are on, as a boolean matrix, where all entries must be known."""
-    on, known = _truth(Y, name)
-    if not known.all():
-        raise ValueError(f"{name} must hold only 0/1 (or only -1/+1).")
-    return on
+def _read_sparse(Y: Any, name: str = "y_true") -> tuple[sp.csr_array, sp.csr_array]:
+    """Return the labels that are on as sparse rows of ones, and the unknown entries."""
+    if not sp.issparse(Y):
+        dense, known = _read_labels(Y, name)
+        return sp.csr_array(dense.astype(float)), sp.csr_array(~known)
+    on = sp.csr_array(check_format(Y, name), dtype=float, copy=True)
+    on.sum_duplicates()
+    unknown = on.copy()
+    unknown.data = np.isnan(on.data)
+    on.data[unknown.data] = 0.0
+    if not np.isin(on.data, (0, 1)).all():
+        raise ValueError(f"{name} must hold only 0/1 where it is sparse.")
+    on.eliminate_zeros()
+    unknown.eliminate_zeros()
+    return on, unknown
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """Two answers to the samples and labels that have a known entry, as boolean matrices.
+class _Pair(NamedTuple):
+    """Two label sets, dense or sparse, of the samples with a known entry; unknown entries are off.
 
-    Both are off where the entry is not known: no hit and no error.
+    `counts` is the number of known entries of each sample, `labels` the columns with a known entry.
     """
 
-    truth: np.ndarray
-    answer: np.ndarray
-    known: np.ndarray
+    truth: Any
+    answer: Any
+    counts: np.ndarray
+    labels: np.ndarray
     weight: Any
+
+    def sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the number of correct labels of each sample, and the sizes of both sets together."""
+        hits = np.asarray((self.truth * self.answer).sum(axis=1))
+        return hits, np.asarray(self.truth.sum(axis=1)) + np.asarray(self.answer.sum(axis=1))
+
+    def by_scikit_learn(self, measure: Any, **options: Any) -> float:
+        both = [part[:, self.labels] for part in (self.truth, self.answer)]
+        truth, answer = (part.toarray() > 0 if sp.issparse(part) else part for part in both)
+        return float(measure(truth, answer, sample_weight=self.weight, **options))
 
 
 def _pair(y_true: Any, y_pred: Any, sample_weight: Any) -> _Pair:
-    """What is known of two answers, and the weights."""
+    """Validate two label sets and the weights."""
+    truth: Any
+    answer: Any
     if is_sets(y_true) or is_sets(y_pred):
         check_consistent_length(y_true, y_pred, sample_weight)
         signs, given = signs_alike(y_true, y_pred)
-        truth, known, answer = signs > 0, signs != 0, given > 0
+        truth, unknown, answer, missing = signs > 0, signs == 0, given > 0, np.zeros(1)
+    elif sp.issparse(y_true) and sp.issparse(y_pred):
+        (truth, unknown), (answer, missing) = _read_sparse(y_true), _read_sparse(y_pred, "y_pred")
     else:
-        (truth, known), answer = _truth(y_true, "y_true"), _answer(y_pred, "y_pred")
+        (truth, known), (answer, given) = _read_labels(y_true, "y_true"), _read_labels(y_pred, "y_pred")
+        unknown, missing = ~known, ~given
+    if missing.sum():
+        raise ValueError("y_pred must hold only 0/1 (or only -1/+1).")
     if truth.shape != answer.shape:
         raise ValueError(f"y_true has shape {truth.shape} but y_pred has shape {answer.shape}.")
-    if known.all():
-        return _Pair(truth, answer, known, sample_weight)
-    rows, weight = _known_rows(known, sample_weight)
-    part = np.ix_(rows, known.any(axis=0))
-    return _Pair(truth[part], (answer & known)[part], known[part], weight)
-
-
-def _known_rows(known: np.ndarray, sample_weight: Any) -> tuple[np.ndarray, Any]:
-    """The samples that have a known entry, and their weights."""
-    _check_weight(sample_weight, len(known))
-    return with_known(known, sample_weight, "y_true")
+    n, n_labels = truth.shape
+    _check_weight(sample_weight, n)
+    counts = n_labels - np.asarray(unknown.sum(axis=1), int)
+    labels = np.asarray(unknown.sum(axis=0)) < n
+    if (counts == n_labels).all():
+        return _Pair(truth, answer, counts, labels, sample_weight)
+    answer = answer - answer * unknown if sp.issparse(answer) else answer & ~unknown
+    rows, weight = with_known(counts[:, None] > 0, sample_weight, "y_true")
+    return _Pair(truth[rows], answer[rows], counts[rows], labels, weight)
 
 
 def _check_weight(sample_weight: Any, n: int) -> None:
@@ -123,43 +149,37 @@ def _check_weight(sample_weight: Any, n: int) -> None:
 
 
 def _scored(y_true: Any, y_score: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
-    """True labels, a score for each of them, which entries are known, and the weights."""
-    truth, known = _truth(y_true, "y_true")
+    """Validate true labels and scores; return them with the known entries and the weights."""
+    truth, known = _read_labels(y_true, "y_true")
     scores = np.asarray(y_score, dtype=float)
     if scores.shape != truth.shape:
         raise ValueError(f"y_score has shape {scores.shape}; expected {truth.shape}.")
     if np.isnan(scores).any():
         raise ValueError("y_score holds NaN; every label needs a score.")
+    _check_weight(sample_weight, len(known))
     if known.all():
         return truth, scores, known, sample_weight
-    rows, weight = _known_rows(known, sample_weight)
+    rows, weight = with_known(known, sample_weight, "y_true")
     return truth[rows], scores[rows], known[rows], weight
 
 
-def _mean(values: np.ndarray, sample_weight: Any) -> float:
-    if sample_weight is None:
-        return float(np.mean(values))
-    _check_weight(sample_weight, len(values))
-    return float(np.average(values, weights=np.asarray(sample_weight, dtype=float)))
-
-
-def _mean_of_entries(values: np.ndarray, known: np.ndarray, sample_weight: Any) -> float:
-    """Mean over the known entries."""
-    counts = known.sum(axis=1)
-    _check_weight(sample_weight, len(values))
-    weight = 1.0 if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    return _mean((values * known).sum(axis=1) / counts, weight * counts / known.shape[1])
+def _mean(values: np.ndarray, sample_weight: Any, counts: Any = None) -> float:
+    """Return the weighted mean over samples, or over their `counts` of entries."""
+    weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    if counts is not None:
+        weight = counts if weight is None else weight * counts
+    return float(np.average(values, weights=weight))
 
 
 def example_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
-    """Mean over samples of 2 |y and t| / (|y| + |t|), which is 1 when both sets are empty.
+    """Mean over samples of 2 |y and t| / (|y| + |t|), which is 1 if both sets are empty.
 
     The same as scikit-learn's ``f1_score(average="samples", zero_division=1)``, without the
-    warning, for sparse and -1/+1 indicators too.
+    warning, and also for -1/+1 indicators and sets.
 
     Parameters
     ----------
-    y_true, y_pred : array-like, sparse matrix or frame of shape (n_samples, n_labels)
+    y_true, y_pred : array-like, sparse matrix or frame of shape (n_samples, n_labels), or sets
     sample_weight : array-like of shape (n_samples,), default=None
 
     Examples
@@ -168,38 +188,148 @@ def example_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
     >>> example_f1([[1, 0], [0, 0]], [[1, 1], [0, 1]], sample_weight=[3, 1])
     0.5
     """
-    if sp.issparse(y_true) and sp.issparse(y_pred):
-        (on, unknown), (chosen, missing) = _sparse_truth(y_true), _sparse_truth(y_pred, "y_pred")
-        if missing.nnz:
-            raise ValueError("y_pred must hold only 0/1 where it is sparse.")
-        if on.shape != chosen.shape:
-            raise ValueError(f"y_true has shape {on.shape} but y_pred has shape {chosen.shape}.")
-        hits = on.multiply(chosen).sum(axis=1)
-        sizes = on.sum(axis=1) + chosen.sum(axis=1) - chosen.multiply(unknown).sum(axis=1)
-        known = np.diff(unknown.indptr) < on.shape[1]
-        rows, sample_weight = _known_rows(known[:, None], sample_weight)
-        hits, sizes = hits[rows], sizes[rows]
-    else:
-        pair = _pair(y_true, y_pred, sample_weight)
-        hits = np.sum(pair.truth & pair.answer, axis=1)
-        sizes = pair.truth.sum(axis=1) + pair.answer.sum(axis=1)
-        sample_weight = pair.weight
-    return _mean(np.where(sizes > 0, 2.0 * hits / np.maximum(sizes, 1), 1.0), sample_weight)
+    pair = _pair(y_true, y_pred, sample_weight)
+    hits, sizes = pair.sums()
+    return _mean(np.where(sizes > 0, 2.0 * hits / np.maximum(sizes, 1), 1.0), pair.weight)
+
+
+def subset_accuracy(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
+    """Share of samples whose labels are all correct.
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import subset_accuracy
+    >>> subset_accuracy([[1, 0], [0, 1]], [[1, 0], [1, 1]])
+    0.5
+    """
+    pair = _pair(y_true, y_pred, sample_weight)
+    hits, sizes = pair.sums()
+    return _mean(sizes == 2 * hits, pair.weight)
+
+
+def hamming_accuracy(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
+    """Share of correct entries, one per sample and label: one minus the Hamming loss.
+
+    For sets the labels are those that occur in either argument.
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import hamming_accuracy
+    >>> hamming_accuracy([[1, 0], [0, 1]], [[1, 0], [1, 1]])
+    0.75
+    """
+    pair = _pair(y_true, y_pred, sample_weight)
+    hits, sizes = pair.sums()
+    return _mean(1 - (sizes - 2 * hits) / pair.counts, pair.weight, pair.counts)
+
+
+def micro_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
+    """F1 of all entries together, 0 if no label is on in either argument.
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import macro_f1, micro_f1
+    >>> truth, answer = [{"a", "b"}, {"a"}], [{"a"}, {"a"}]
+    >>> micro_f1(truth, answer), macro_f1(truth, answer)
+    (0.8, 0.5)
+    """
+    pair = _pair(y_true, y_pred, sample_weight)
+    return pair.by_scikit_learn(f1_score, average="micro", zero_division=0)
+
+
+def macro_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
+    """Mean over labels of F1, which is 0 for a label that is on in neither argument.
+
+    A label without a known entry is left out.
+    """
+    pair = _pair(y_true, y_pred, sample_weight)
+    return pair.by_scikit_learn(f1_score, average="macro", zero_division=0)
+
+
+def scorer(name: str) -> Any:
+    """Return a measure of predicted labels as the `scoring` of scikit-learn's searches and validations.
+
+    Parameters
+    ----------
+    name : {"example_f1", "hamming_accuracy", "macro_f1", "micro_f1", "subset_accuracy"} or str
+        Or the name of a scikit-learn scorer of label sets, such as "f1_micro", "precision_samples",
+        "recall_macro", "jaccard_micro", "accuracy". Use this function for these if y is a sequence of
+        sets or has unknown entries, because scikit-learn's own scorers accept neither.
+
+    Returns
+    -------
+    callable ``scorer(estimator, X, y)``
+        For y of every kind that the estimators take: indicators, sparse matrices, frames, sets.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from maxmargin import MultiLabelSVC, metrics
+    >>> X = np.random.RandomState(0).randn(60, 2)
+    >>> y = [{"east" if a > 0 else "west", "north" if b > 0 else "south"} for a, b in X]
+    >>> scores = cross_val_score(MultiLabelSVC(), X, y, scoring=metrics.scorer("micro_f1"))
+    >>> bool(scores.mean() > 0.9)
+    True
+    """
+    measures = (example_f1, hamming_accuracy, macro_f1, micro_f1, subset_accuracy)
+    known = {measure.__name__: measure for measure in measures}
+    if name in known:
+        return make_scorer(_OfLabels(known[name]))
+    theirs = [word for word in get_scorer_names() if word == "accuracy" or word.startswith(_SET_SCORERS)]
+    if name not in theirs:
+        raise ValueError(
+            f"There is no scorer {name!r}; there are {', '.join(known)}, and scikit-learn's "
+            f"{', '.join(theirs)}."
+        )
+    found = get_scorer(name)
+    options = {"zero_division": 0} | found._kwargs if found._score_func is not accuracy_score else {}
+    return make_scorer(_OfLabels(found._score_func, options), greater_is_better=found._sign > 0)
+
+
+@dataclass(frozen=True)
+class _OfLabels:
+    """A measure for labels of any kind; one of scikit-learn has `options`."""
+
+    measure: Any
+    options: dict[str, Any] | None = None
+
+    @property
+    def __name__(self) -> str:
+        return self.measure.__name__
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> float:
+        y_pred = surely_sets(y_pred)
+        if self.options is None:
+            return self.measure(y_true, y_pred, sample_weight=sample_weight)
+        return _pair(y_true, y_pred, sample_weight).by_scikit_learn(self.measure, **self.options)
+
+
+def label_cardinality(Y: Any) -> float:
+    """Mean number of labels per sample: the sum over labels of their shares of the known entries.
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import label_cardinality
+    >>> label_cardinality([[1, 1], [0, 1]])
+    1.5
+    """
+    on, known = _read_labels(Y, "Y")
+    return float((on.sum(axis=0) / np.maximum(known.sum(axis=0), 1)).sum())
 
 
 def precision_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any = None) -> float:
-    """Mean fraction of true labels among the k with the highest scores.
+    """Mean share of true labels among the k with the highest scores.
 
-    Ties are counted in expectation: labels whose scores equal the k-th highest share the places
-    that are left in equal parts, so that the result depends neither on the order of the labels
-    nor on chance. The divisor is k also for samples with fewer than k true labels. Labels that are not
-    known to be true or not have no place; where fewer than k are known, the divisor is the number of those.
+    Ties count in expectation: labels with the k-th highest score share the remaining positions equally, so
+    the result does not depend on the order of the labels. The divisor is k, also for samples with fewer
+    than k true labels, or the number of known entries if that is smaller.
 
     Parameters
     ----------
     y_true : array-like, sparse matrix or frame of shape (n_samples, n_labels)
     y_score : array-like or sparse matrix of shape (n_samples, n_labels)
-        Real scores, such as those of a `decision_function`, or some of them (`from_top`).
+        Scores such as those of `decision_function`, or only the highest of them (`from_top`).
     k : int, default=1
         At most the number of labels.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -207,13 +337,13 @@ def precision_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any 
     Examples
     --------
     >>> from maxmargin.metrics import precision_at_k
-    >>> precision_at_k([[1, 0, 0]], [[0.5, 0.5, 0.1]], k=1)     # two labels share one place
+    >>> precision_at_k([[1, 0, 0]], [[0.5, 0.5, 0.1]], k=1)     # two labels share one position
     0.5
     """
     if sp.issparse(y_true) or sp.issparse(y_score):
-        on, unknown = _sparse_truth(y_true)
-        places = np.minimum(k, on.shape[1] - np.diff(unknown.indptr))
-        return _mean_of(places > 0, _gains(on, y_score, k, unknown).sum(axis=1), places, sample_weight)
+        on, unknown = _read_sparse(y_true)
+        positions = np.minimum(k, on.shape[1] - np.diff(unknown.indptr))
+        return _mean_ratio(_gains(on, y_score, k, unknown).sum(axis=1), positions, sample_weight)
     truth, scores, known, sample_weight = _scored(y_true, y_score, sample_weight)
     _check_k(k, truth.shape[1])
     scores = np.where(known, scores, -np.inf)
@@ -225,9 +355,9 @@ def precision_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any 
 
 
 def recall_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any = None) -> float:
-    """Mean fraction of the true labels that are among the k with the highest scores.
+    """Mean share of the true labels that are among the k with the highest scores.
 
-    Ties are counted in expectation, as in `precision_at_k`. Samples without true labels are left out.
+    Ties count in expectation, as in `precision_at_k`. Samples without true labels are left out.
 
     Parameters
     ----------
@@ -239,17 +369,16 @@ def recall_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any = N
     >>> recall_at_k([[1, 1, 0]], [[0.9, 0.1, 0.5]], k=2)
     0.5
     """
-    truth, unknown = _sparse_truth(y_true)
-    sizes = np.diff(truth.indptr)
+    truth, unknown = _read_sparse(y_true)
     found = _gains(truth, y_score, k, unknown).sum(axis=1)
-    return _mean_of(sizes > 0, found, sizes, sample_weight)
+    return _mean_ratio(found, np.diff(truth.indptr), sample_weight)
 
 
 def ndcg_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any = None) -> float:
-    """Mean of the gains of the k labels with the highest scores, 1 / log2(1 + place) for a true one,
-    relative to the best order.
+    """Mean discounted gain of the k labels with the highest scores, relative to the best order.
 
-    Ties are counted in expectation, as in `precision_at_k`. Samples without true labels are left out.
+    The gain of a true label at position p is 1 / log2(1 + p). Ties count in expectation, as in
+    `precision_at_k`. Samples without true labels are left out.
 
     Parameters
     ----------
@@ -261,26 +390,25 @@ def ndcg_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any = Non
     >>> round(ndcg_at_k([[1, 1, 0]], [[0.9, 0.1, 0.5]], k=2), 3)     # 1 / (1 + 1 / log2(3))
     0.613
     """
-    truth, unknown = _sparse_truth(y_true)
-    sizes = np.diff(truth.indptr)
+    truth, unknown = _read_sparse(y_true)
     discount = 1 / np.log2(np.arange(2, k + 2))
     found = _gains(truth, y_score, k, unknown) @ discount
-    best = np.concatenate([[0.0], np.cumsum(discount)])[np.minimum(sizes, k)]
-    return _mean_of(sizes > 0, found, best, sample_weight)
+    best = np.concatenate([[0.0], np.cumsum(discount)])[np.minimum(np.diff(truth.indptr), k)]
+    return _mean_ratio(found, best, sample_weight)
 
 
 def propensities(Y: Any, a: float = 0.55, b: float = 1.5) -> np.ndarray:
-    """How likely a true label is to be in the data at all, by how often it is: Jain et al., KDD 2016.
+    """Estimate the probability that a true label is in the data, from its frequency.
 
     p_l = 1 / (1 + c (n_l + b)^-a) with c = (log n - 1) (b + 1)^a, for n training samples of which n_l
-    have label l.
+    have label l (Jain, Prabhu, Varma, KDD 2016).
 
     Parameters
     ----------
     Y : array-like, sparse matrix or frame of shape (n_samples, n_labels)
         The labels of the training data.
     a, b : float
-        0.55 and 1.5 unless known for the data.
+        Constants of the data; 0.55 and 1.5 are the usual defaults.
 
     Examples
     --------
@@ -288,7 +416,7 @@ def propensities(Y: Any, a: float = 0.55, b: float = 1.5) -> np.ndarray:
     >>> propensities([[1, 0], [1, 0], [1, 1], [1, 0]]).round(2).tolist()
     [0.8, 0.72]
     """
-    on, _ = _sparse_truth(Y)
+    on, _ = _read_sparse(Y)
     n, counts = on.shape[0], np.bincount(on.indices, minlength=on.shape[1])
     c = max(np.log(n) - 1, 0.0) * (b + 1) ** a
     return 1 / (1 + c * (counts + b) ** -a)
@@ -299,7 +427,7 @@ def propensity_precision_at_k(
 ) -> float:
     """Precision at k in which a true label counts 1 / propensity, relative to the best order (PSP@k).
 
-    Ties are counted in expectation, as in `precision_at_k`.
+    Ties count in expectation, as in `precision_at_k`.
 
     Parameters
     ----------
@@ -313,18 +441,19 @@ def propensity_precision_at_k(
     >>> propensity_precision_at_k([[1, 1, 0]], [[0.9, 0.1, 0.5]], k=1, propensity=[0.8, 0.4, 0.5])
     0.5
     """
-    truth, unknown = _sparse_truth(y_true)
+    truth, unknown = _read_sparse(y_true)
     chance = np.asarray(propensity, dtype=float)
     if chance.shape != (truth.shape[1],) or not (chance > 0).all():
         raise ValueError(f"propensity must hold {truth.shape[1]} positive numbers, one per label.")
     worth = sp.csr_array((1 / chance[truth.indices], truth.indices, truth.indptr), shape=truth.shape)
     found, best = (_gains(worth, ranked, k, unknown).sum(axis=1) for ranked in (y_score, worth))
+    _check_weight(sample_weight, len(found))
     total = _mean(best, sample_weight)
     return _mean(found, sample_weight) / total if total else float("nan")
 
 
 def from_top(labels: Any, scores: Any, classes: Any) -> sp.csr_array:
-    """The answer of `predict_top` as sparse scores, one column per class, for the measures at k.
+    """Convert the output of `predict_top` to sparse scores, one column per class, for measures at k.
 
     Examples
     --------
@@ -346,25 +475,8 @@ def _check_k(k: int, n_labels: int) -> None:
         raise ValueError(f"k must be between 1 and the number of labels, {n_labels}. Got {k} instead.")
 
 
-def _sparse_truth(Y: Any, name: str = "y_true") -> tuple[sp.csr_array, sp.csr_array]:
-    """The labels that are on as sparse rows of ones, and the entries that are not known."""
-    if not sp.issparse(Y):
-        on, known = _truth(Y, name)
-        return sp.csr_array(on.astype(float)), sp.csr_array(~known)
-    on = sp.csr_array(check_format(Y, name), dtype=float, copy=True)
-    on.sum_duplicates()
-    unknown = on.copy()
-    unknown.data = np.isnan(on.data)
-    on.data[unknown.data] = 0.0
-    if not np.isin(on.data, (0, 1)).all():
-        raise ValueError(f"{name} must hold only 0/1 where it is sparse.")
-    on.eliminate_zeros()
-    unknown.eliminate_zeros()
-    return on, unknown
-
-
 def _without(scores: Any, unknown: sp.csr_array) -> Any:
-    """Scores behind all others for labels that are not known to be true or not."""
+    """Return the scores with unknown labels ranked last."""
     if not unknown.nnz:
         return scores
     if not sp.issparse(scores):
@@ -377,7 +489,7 @@ def _without(scores: Any, unknown: sp.csr_array) -> Any:
 
 
 def _gains(worth: sp.csr_array, y_score: Any, k: int, unknown: sp.csr_array) -> np.ndarray:
-    """What the labels in the first k places are worth (n_samples x k); equal scores share their places."""
+    """Return the worth of the labels at the first k positions (n_samples x k); ties share it equally."""
     n, L = worth.shape
     _check_k(k, L)
     y_score = check_format(y_score, "y_score")
@@ -388,15 +500,21 @@ def _gains(worth: sp.csr_array, y_score: Any, k: int, unknown: sp.csr_array) -> 
         raise ValueError("y_score holds NaN; every label needs a score.")
     scores = _without(scores, unknown)
     gains, own = np.zeros((n, k)), np.zeros(L)
+    every = np.arange(L)
     for i in range(n):
-        columns, row = _row(scores, i)
-        if len(row) > k:
+        if sp.issparse(scores):
+            stored = slice(scores.indptr[i], scores.indptr[i + 1])
+            columns, row = scores.indices[stored], scores.data[stored]
+        else:
+            columns, row = every, scores[i]
+        if len(row) > k:  # keep the k highest scores and those equal to the last
             near = row >= np.partition(row, len(row) - k)[len(row) - k]
             columns, row = columns[near], row[near]
         order = np.argsort(-row, kind="stable")
         columns, row = columns[order], row[order]
         true = slice(worth.indptr[i], worth.indptr[i + 1])
         own[worth.indices[true]] = worth.data[true]
+        # Each group of equal scores gets its mean worth at all of its positions.
         _, first, sizes = np.unique(-row, return_index=True, return_counts=True)
         means = np.add.reduceat(own[columns], first) / sizes if len(row) else np.empty(0)
         shared = np.repeat(means, sizes)[:k]
@@ -405,17 +523,10 @@ def _gains(worth: sp.csr_array, y_score: Any, k: int, unknown: sp.csr_array) -> 
     return gains
 
 
-def _row(scores: Any, i: int) -> tuple[np.ndarray, np.ndarray]:
-    """Columns and values of a row of scores, dense or sparse."""
-    if not sp.issparse(scores):
-        return np.arange(scores.shape[1]), scores[i]
-    part = slice(scores.indptr[i], scores.indptr[i + 1])
-    return scores.indices[part], scores.data[part]
-
-
-def _mean_of(counted: np.ndarray, found: np.ndarray, best: np.ndarray, sample_weight: Any) -> float:
-    """Mean of found / best over the samples that count; NaN without any."""
+def _mean_ratio(found: np.ndarray, best: np.ndarray, sample_weight: Any) -> float:
+    """Return the mean of found / best over the samples with a positive `best`; NaN without any."""
     _check_weight(sample_weight, len(found))
+    counted = best > 0
     if not counted.any():
         return float("nan")
     weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)[counted]
@@ -423,16 +534,16 @@ def _mean_of(counted: np.ndarray, found: np.ndarray, best: np.ndarray, sample_we
 
 
 def one_error(y_true: Any, y_score: Any, *, sample_weight: Any = None) -> float:
-    """Share of samples whose highest score is not that of a true label alone.
+    """Share of samples in which the highest score does not belong to true labels only.
 
-    A true label that shares the first place with a label that is not true counts as an error,
-    and so does a sample without true labels.
+    A tie of a true and another label at the highest score counts as an error, and so does a sample
+    without true labels.
 
     Parameters
     ----------
     y_true : array-like, sparse matrix or frame of shape (n_samples, n_labels)
     y_score : array-like of shape (n_samples, n_labels)
-        Real scores, such as those of a `decision_function`.
+        Scores such as those of `decision_function`.
     sample_weight : array-like of shape (n_samples,), default=None
 
     Examples
@@ -444,158 +555,13 @@ def one_error(y_true: Any, y_score: Any, *, sample_weight: Any = None) -> float:
     truth, scores, known, sample_weight = _scored(y_true, y_score, sample_weight)
     best_true = np.where(truth, scores, -np.inf).max(axis=1)
     best_other = np.where(known & ~truth, scores, -np.inf).max(axis=1)
-    return _mean((best_true <= best_other).astype(float), sample_weight)
-
-
-def subset_accuracy(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
-    """Fraction of samples whose whole set of labels is right (also for sparse and -1/+1).
-
-    Examples
-    --------
-    >>> from maxmargin.metrics import subset_accuracy
-    >>> subset_accuracy([[1, 0], [0, 1]], [[1, 0], [1, 1]])
-    0.5
-    """
-    pair = _pair(y_true, y_pred, sample_weight)
-    return _mean(np.all(pair.truth == pair.answer, axis=1).astype(float), pair.weight)
-
-
-def hamming_accuracy(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
-    """Share of entries, one per sample and label, that are right: one minus the Hamming loss.
-
-    Of sets the labels are those that occur in either answer.
-
-    Examples
-    --------
-    >>> from maxmargin.metrics import hamming_accuracy
-    >>> hamming_accuracy([[1, 0], [0, 1]], [[1, 0], [1, 1]])
-    0.75
-    """
-    pair = _pair(y_true, y_pred, sample_weight)
-    return _mean_of_entries(pair.truth == pair.answer, pair.known, pair.weight)
-
-
-def micro_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
-    """F1 of all entries together, 0 where no label is on in either answer.
-
-    Examples
-    --------
-    >>> from maxmargin.metrics import macro_f1, micro_f1
-    >>> truth, answer = [{"a", "b"}, {"a"}], [{"a"}, {"a"}]
-    >>> micro_f1(truth, answer), macro_f1(truth, answer)
-    (0.8, 0.5)
-    """
-    return _f1(y_true, y_pred, "micro", sample_weight)
-
-
-def macro_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
-    """Mean over labels of F1, which is 0 for a label that is on in neither answer.
-
-    A label without a known entry is left out.
-    """
-    return _f1(y_true, y_pred, "macro", sample_weight)
-
-
-def _f1(y_true: Any, y_pred: Any, average: str, sample_weight: Any) -> float:
-    pair = _pair(y_true, y_pred, sample_weight)
-    value = f1_score(pair.truth, pair.answer, average=average, sample_weight=pair.weight, zero_division=0)
-    return float(value)
-
-
-def scorer(name: str) -> Any:
-    """A measure of predicted labels as the `scoring` of scikit-learn's searches and validations.
-
-    Parameters
-    ----------
-    name : {"example_f1", "hamming_accuracy", "macro_f1", "micro_f1", "subset_accuracy"} or str
-        Or the name of a scikit-learn scorer of label sets, such as "f1_micro", "precision_samples",
-        "recall_macro", "jaccard_micro", "accuracy". A search whose y is a sequence of sets
-        needs this function for those, too, as scikit-learn's own scorers take matrices alone, and so
-        does one whose y has unknown entries, as they refuse NaN.
-
-    Returns
-    -------
-    callable ``scorer(estimator, X, y)``
-        For y of every kind that the estimators take: indicators, sparse matrices, frames, sets.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.model_selection import cross_val_score
-    >>> from maxmargin import MultiLabelSVC, metrics
-    >>> X = np.random.RandomState(0).randn(60, 2)
-    >>> y = [{"east" if a > 0 else "west", "north" if b > 0 else "south"} for a, b in X]
-    >>> scores = cross_val_score(MultiLabelSVC(), X, y, scoring=metrics.scorer("micro_f1"))
-    >>> bool(scores.mean() > 0.9)
-    True
-    """
-    measures = (example_f1, hamming_accuracy, macro_f1, micro_f1, subset_accuracy)
-    known = {measure.__name__: measure for measure in measures}
-    if name in known:
-        return make_scorer(_OfAnswers(known[name]))
-    borrowed = [word for word in get_scorer_names() if word == "accuracy" or word.startswith(_OF_LABELS)]
-    if name not in borrowed:
-        raise ValueError(
-            f"There is no scorer {name!r}; there are {', '.join(known)}, and scikit-learn's "
-            f"{', '.join(borrowed)}."
-        )
-    theirs = get_scorer(name)
-    return make_scorer(_OnSets(theirs._score_func, theirs._kwargs), greater_is_better=theirs._sign > 0)
-
-
-# Scorers of scikit-learn that compare sets of labels.
-_OF_LABELS = ("f1", "jaccard", "precision", "recall")
-
-
-@dataclass(frozen=True)
-class _OfAnswers:
-    """A measure of ours on the answers of an estimator."""
-
-    measure: Any
-
-    @property
-    def __name__(self) -> str:
-        return self.measure.__name__
-
-    def __call__(self, y_true: Any, y_pred: Any, **more: Any) -> float:
-        return self.measure(y_true, surely_sets(y_pred), **more)
-
-
-@dataclass(frozen=True)
-class _OnSets:
-    """A measure of scikit-learn on labels of any kind."""
-
-    measure: Any
-    options: dict[str, Any]
-
-    @property
-    def __name__(self) -> str:
-        return self.measure.__name__
-
-    def __call__(self, y_true: Any, y_pred: Any, **more: Any) -> float:
-        pair = _pair(y_true, surely_sets(y_pred), more.pop("sample_weight", None))
-        options = {"zero_division": 0} | self.options if self.measure is not accuracy_score else {}
-        return float(self.measure(pair.truth, pair.answer, sample_weight=pair.weight, **options))
-
-
-def label_cardinality(Y: Any) -> float:
-    """Mean number of labels per sample: the sum over labels of their shares of the known entries.
-
-    Examples
-    --------
-    >>> from maxmargin.metrics import label_cardinality
-    >>> label_cardinality([[1, 1], [0, 1]])
-    1.5
-    """
-    on, known = _truth(Y, "Y")
-    counts = on.sum(axis=0) * (len(on) / np.maximum(known.sum(axis=0), 1))
-    return float(counts.sum() / len(on))
+    return _mean(best_true <= best_other, sample_weight)
 
 
 def _probable(
     y_true: Any, y_proba: Any, sample_weight: Any = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
-    """True labels, a probability for each of them, which entries are known, and the weights."""
+    """Validate true labels and probabilities; return them with the known entries and the weights."""
     truth, found, known, weight = _scored(y_true, y_proba, sample_weight)
     if (found < 0).any() or (found > 1).any():
         raise ValueError(
@@ -604,10 +570,15 @@ def _probable(
     return truth, found, known, weight
 
 
-def label_log_loss(y_true: Any, y_proba: Any, *, sample_weight: Any = None) -> float:
-    """Mean over all entries of minus the logarithm of the probability given to what is true.
+def _mean_of_entries(values: np.ndarray, known: np.ndarray, sample_weight: Any) -> float:
+    counts = known.sum(axis=1)
+    return _mean((values * known).sum(axis=1) / counts, sample_weight, counts)
 
-    Probabilities of 0 and 1 count as the next numbers between them.
+
+def label_log_loss(y_true: Any, y_proba: Any, *, sample_weight: Any = None) -> float:
+    """Mean over all entries of minus the logarithm of the probability of the true value.
+
+    A probability of zero counts as the smallest positive number.
 
     Parameters
     ----------
@@ -627,7 +598,7 @@ def label_log_loss(y_true: Any, y_proba: Any, *, sample_weight: Any = None) -> f
 
 
 def label_brier(y_true: Any, y_proba: Any, *, sample_weight: Any = None) -> float:
-    """Mean over all entries of the squared distance between probability and truth.
+    """Mean over all entries of the squared difference of probability and truth.
 
     Parameters
     ----------
@@ -644,7 +615,7 @@ def label_brier(y_true: Any, y_proba: Any, *, sample_weight: Any = None) -> floa
 
 
 def reliability(y_true: Any, y_proba: Any, n_bins: int = 10) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What a reliability diagram shows, over all samples and labels: bins of equal width.
+    """Return the points of a reliability diagram over all samples and labels, with bins of equal width.
 
     Parameters
     ----------
@@ -653,37 +624,36 @@ def reliability(y_true: Any, y_proba: Any, n_bins: int = 10) -> tuple[np.ndarray
 
     Returns
     -------
-    told, seen : arrays of shape (n_bins_used,)
-        Mean probability and share of true entries in every bin that has any.
+    predicted, seen : arrays of shape (n_bins_used,)
+        Mean probability and share of true entries in every bin that is not empty.
     counts : array of int
-        Entries in them.
+        Number of entries in these bins.
 
     Examples
     --------
     >>> from maxmargin.metrics import reliability
-    >>> told, seen, counts = reliability([[1, 0], [1, 1]], [[0.9, 0.1], [0.9, 0.1]])
+    >>> predicted, seen, counts = reliability([[1, 0], [1, 1]], [[0.9, 0.1], [0.9, 0.1]])
     >>> seen.tolist(), counts.tolist()
     ([0.5, 1.0], [2, 2])
     """
     truth, found, known, _ = _probable(y_true, y_proba)
     truth, found = truth[known], found[known]
-    place = np.minimum((found * n_bins).astype(int), n_bins - 1)
-    counts = np.bincount(place, minlength=n_bins)
+    bins = np.minimum((found * n_bins).astype(int), n_bins - 1)
+    counts = np.bincount(bins, minlength=n_bins)
     used = counts > 0
-    told = np.bincount(place, weights=found, minlength=n_bins)[used] / counts[used]
-    seen = np.bincount(place, weights=truth, minlength=n_bins)[used] / counts[used]
-    return told, seen, counts[used]
+    predicted = np.bincount(bins, weights=found, minlength=n_bins)[used] / counts[used]
+    seen = np.bincount(bins, weights=truth, minlength=n_bins)[used] / counts[used]
+    return predicted, seen, counts[used]
 
 
 def letter_accuracy(y_true: Any, y_pred: Any, sample_weight: Any = None) -> float:
-    """Share of positions with the right label, over all sequences.
+    """Share of positions with the correct label, over all sequences.
 
     Parameters
     ----------
     y_true, y_pred : lists of label sequences (strings, lists or arrays)
         The same number of sequences, each pair of the same length.
     sample_weight : array-like of shape (n_sequences,), default=None
-        How often each sequence counts.
 
     Examples
     --------
@@ -696,21 +666,18 @@ def letter_accuracy(y_true: Any, y_pred: Any, sample_weight: Any = None) -> floa
 
 
 def word_accuracy(y_true: Any, y_pred: Any, sample_weight: Any = None) -> float:
-    """Share of sequences whose labels are all right.
+    """Share of sequences whose labels are all correct.
 
     Parameters
     ----------
-    y_true, y_pred : lists of label sequences (strings, lists or arrays)
-        The same number of sequences, each pair of the same length.
-    sample_weight : array-like of shape (n_sequences,), default=None
-        How often each sequence counts.
+    y_true, y_pred, sample_weight : as for `letter_accuracy`
     """
     right, lengths, weights = _compare(y_true, y_pred, sample_weight)
     return float(weights @ (right == lengths) / weights.sum())
 
 
 def _compare(y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Right labels and known ones of every sequence that has any, and its weight."""
+    """Return the numbers of correct and of known labels of every sequence, and its weight."""
     if len(y_true) != len(y_pred) or len(y_true) == 0:
         raise ValueError(
             f"y_true has {len(y_true)} sequences and y_pred {len(y_pred)}; they need the same number, "

@@ -74,7 +74,7 @@ CASES = {
     "all the others": (MultiClassSVC(loss="weston_watkins", intercept_scaling=3.0), WORDS),
     "two": (MultiClassSVC(), np.where(TWO, "yes", "no")),
     "one class": (MultiClassSVC(), np.full(N, "ant")),
-    **{f"multi-class {name}": (MultiClassSVC(kernel=name), WORDS) for name in ("rbf", "poly", "chi2")},
+    "multi-class rbf": (MultiClassSVC(kernel="rbf"), WORDS),
     "sparse classes": (SparseMultiClassSVC(**SMALL), WORDS),
     "sparse two": (SparseMultiClassSVC(**SMALL), TWO),
     "sparse learned": (SparseMultiClassSVC(**SMALL, basis="learned"), WORDS),
@@ -106,18 +106,12 @@ CASES = {
     "promised classes": (LabelSets(Calibrated(MultiClassSVC(), cv=2), recall=0.8, random_state=0), WORDS),
     "promised two": (LabelSets(MultiClassSVC(), recall=0.8, random_state=0), TWO),
     **{
-        f"{type(scaler).__name__} {k}": (make_pipeline(scaler, MultiLabelSVC()), Y)
-        for k, scaler in enumerate(
+        f"scalers {k}": (make_pipeline(*scalers, MultiLabelSVC()), Y)
+        for k, scalers in enumerate(
             (
-                StandardScaler(),
-                StandardScaler(with_mean=False),
-                StandardScaler(with_std=False),
-                MaxAbsScaler(),
-                MinMaxScaler((-1, 2), clip=True),
-                RobustScaler(),
-                Normalizer(),
-                Normalizer("l1"),
-                Normalizer("max"),
+                (StandardScaler(), MinMaxScaler((-1, 2), clip=True), Normalizer()),
+                (StandardScaler(with_mean=False), MaxAbsScaler(), Normalizer("l1")),
+                (StandardScaler(with_std=False), RobustScaler(), Normalizer("max")),
             )
         )
     },
@@ -147,12 +141,9 @@ def as_columns(answer, classes):
 
 def agrees(model, rows, tolerance=1e-5, near=0.0):
     found = run(to_onnx(model, dtype=rows.dtype), rows)
-    told = as_columns(model.predict(rows), model.classes_)
-    labels = found["labels"].astype(told.dtype)
-    if near == 0.0:
-        np.testing.assert_array_equal(labels, told)
-    else:
-        assert np.mean(labels != told) < near
+    expected = as_columns(model.predict(rows), model.classes_)
+    labels = found["labels"].astype(expected.dtype)
+    assert np.mean(labels != expected) <= near
     if "scores" in found and hasattr(model, "decision_function"):
         np.testing.assert_allclose(
             found["scores"], model.decision_function(rows), rtol=tolerance, atol=tolerance
@@ -263,7 +254,7 @@ def test_weights_beyond_what_a_file_holds_are_refused(monkeypatch):
     monkeypatch.setattr("maxmargin.export.graph.LARGEST_FILE", 50)
     for coef in (model.coef_, sp.csc_array(([1.0] * 4, ([0, 1, 2, 2], [0, 1, 2, 3])), shape=(300, 400))):
         model.coef_ = coef
-        with pytest.raises(ValueError, match=r"more than the 2 GiB .* larger cull"):
+        with pytest.raises(ValueError, match=r"larger than 2 GiB.* larger cull"):
             to_onnx(model)
 
 
@@ -284,7 +275,7 @@ def test_outputs_are_chosen_and_names_are_kept():
 def test_what_cannot_be_exported_is_said():
     with pytest.raises(ValueError, match="pair_fraction=0"):
         to_onnx(SubmodularSVC(C=10.0, pair_fraction=1.0).fit(X, np.repeat(Y[:, :1], 3, axis=1) | Y))
-    with pytest.raises(ValueError, match="function of your own"):
+    with pytest.raises(ValueError, match="callable kernel"):
         to_onnx(MultiLabelSVC(kernel=lambda A, B: A @ B.T).fit(X, Y))
     with pytest.raises(TypeError, match="LogisticRegression cannot be exported"):
         to_onnx(LogisticRegression().fit(X, Y[:, 0]))

@@ -91,7 +91,7 @@ def test_columns_that_cannot_be_exported_are_said():
         return make_pipeline(ColumnTransformer(list(parts)), MultiLabelSVC(random_state=0)).fit(table, TAGS)
 
     table = SHOP.assign(size=np.arange(N) % 3)
-    with pytest.raises(ValueError, match="analyzer='char_wb' cannot be exported; take words"):
+    with pytest.raises(ValueError, match="analyzer='char_wb' cannot be exported; use words"):
         to_onnx(
             make_pipeline(prepare(SHOP, text=["title"], analyzer="character"), MultiLabelSVC()).fit(
                 SHOP, TAGS
@@ -99,7 +99,7 @@ def test_columns_that_cannot_be_exported_are_said():
         )
     with pytest.raises(ValueError, match="sublinear_tf=True cannot be exported; leave it at its default"):
         to_onnx(fitted(("text", TextColumn(sublinear_tf=True), "title")))
-    with pytest.raises(ValueError, match="Column 'size' has categories that are no texts"):
+    with pytest.raises(ValueError, match="Column 'size' has categories other than strings"):
         to_onnx(fitted(("kinds", OneHotEncoder(handle_unknown="ignore"), ["size"])))
-    with pytest.raises(ValueError, match="drops or joins values"):
+    with pytest.raises(ValueError, match="drops or merges values"):
         to_onnx(fitted(("kinds", OneHotEncoder(drop="first"), ["colour"])))

@@ -1,1 +1,1 @@
-"""Models for other runtimes: ONNX."""
+"""Export of models to ONNX."""

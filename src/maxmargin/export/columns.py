@@ -1,8 +1,8 @@
-"""Columns of a table as a graph: what `maxmargin.prepare` does to numbers, categories and words.
+"""The preprocessing of `maxmargin.prepare` as a graph: numbers, categories and words.
 
-Every column is an input of its own, n x 1, of numbers or texts; an empty text, and NaN, is a missing value.
-Words need more than primitive operators: lower case and the count of known words are ONNX's own, cutting
-texts into words is an operator of onnxruntime.
+Every column is a separate n x 1 input of numbers or strings; NaN and the empty string are missing values.
+Words need more than primitive operators: ONNX has lower case and counts of known words, onnxruntime has an
+operator that splits strings into words. skl2onnx supports neither missing categories nor these words.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from sklearn.preprocessing import OneHotEncoder
 from maxmargin.export.graph import Graph
 from maxmargin.tables import DateColumns, TextColumn
 
-# Runs of what Python's \w matches; words of one letter are in no vocabulary.
+# Runs of letters that match \w in Python; a vocabulary has no words of one letter.
 WORD = r"[\p{L}\p{N}_]+"
-# Known to every Linux with glibc 2.35 or later, and to containers without other languages.
+# Every Linux with glibc 2.35 or later has this locale.
 LOCALE = "C.UTF-8"
-# What a text is filled up with to the length of the longest; no word.
+# Fills short strings up to the length of the longest; not a word.
 PADDING = "#"
-# Parameters that say which words are learnt, not what is done with a text.
-LIKE_ANY = ("max_df", "min_df", "max_features", "vocabulary", "dtype", "input", "encoding", "decode_error")
+# Parameters that only affect which words are in the vocabulary, or how files are read.
+FIT_ONLY = ("max_df", "min_df", "max_features", "vocabulary", "dtype", "input", "encoding", "decode_error")
 
 
 def is_table(step: Any) -> bool:
-    """Whether a step prepares columns in the way of `maxmargin.prepare`."""
+    """Whether a step has only parts that `maxmargin.prepare` makes."""
     return isinstance(step, ColumnTransformer) and all(
         isinstance(part, (OneHotEncoder, TextColumn)) or _is_of_numbers(part)
         for _, part, _ in step.transformers_
@@ -43,20 +43,20 @@ def _is_of_numbers(part: Any) -> bool:
 
 
 def prepared(step: ColumnTransformer, graph: Graph, through: Any) -> str:
-    """The features of a table; `through(pipeline, graph, x)` is what a pipeline does to numbers."""
+    """Add the features of a table; `through(pipeline, graph, x)` applies a pipeline to numbers."""
     found = []
     for _, part, columns in step.transformers_:
         if part == "drop":
             continue
-        places = [columns] if isinstance(columns, (str, int)) else list(columns)
-        names = [graph.columns[int(c)] if isinstance(c, (int, np.integer)) else str(c) for c in places]
+        chosen = [columns] if isinstance(columns, (str, int)) else list(columns)
+        names = [graph.columns[int(c)] if isinstance(c, (int, np.integer)) else str(c) for c in chosen]
         if isinstance(part, TextColumn):
             found.append(words(part, graph, graph.column(names[0], text=True)))
         elif isinstance(part, OneHotEncoder):
             found += categories(part, graph, names)
         elif isinstance(part.steps[0][1], DateColumns):
             raise ValueError(
-                f"Column {names[0]!r} holds dates, which cannot be exported; turn them into numbers before "
+                f"Column {names[0]!r} has dates, which cannot be exported; convert them to numbers before "
                 "fitting."
             )
         else:
@@ -67,16 +67,16 @@ def prepared(step: ColumnTransformer, graph: Graph, through: Any) -> str:
 
 
 def categories(step: OneHotEncoder, graph: Graph, names: list[str]) -> list[str]:
-    """One 0/1 column per value of every column."""
+    """Add one 0/1 column per value of every column."""
     if step.drop is not None or getattr(step, "_infrequent_enabled", False):
-        raise ValueError("A OneHotEncoder that drops or joins values cannot be exported; use its defaults.")
+        raise ValueError("A OneHotEncoder that drops or merges values cannot be exported; use its defaults.")
     found = []
     for name, known in zip(names, step.categories_, strict=True):
         values = ["" if value is None or value != value else value for value in known.tolist()]
         if not all(isinstance(value, str) for value in values):
             raise ValueError(
-                f"Column {name!r} has categories that are no texts, which cannot be exported; turn them into "
-                "texts before fitting."
+                f"Column {name!r} has categories other than strings, which cannot be exported; convert them "
+                "to strings before fitting."
             )
         code = graph.add(
             "LabelEncoder",
@@ -92,12 +92,12 @@ def categories(step: OneHotEncoder, graph: Graph, names: list[str]) -> list[str]
 
 
 def words(step: TextColumn, graph: Graph, column: str) -> str:
-    """Tf-idf of the words of a column."""
+    """Add the tf-idf of the words of a column."""
     given, usual = step.get_params(), TfidfVectorizer().get_params()
-    other = [name for name, value in usual.items() if name not in LIKE_ANY and given[name] != value]
+    other = [name for name, value in usual.items() if name not in FIT_ONLY and given[name] != value]
     if other:
-        cure = "take words (--text-as word)" if "analyzer" in other else "leave it at its default"
-        raise ValueError(f"A text column with {other[0]}={given[other[0]]!r} cannot be exported; {cure}.")
+        remedy = "use words (--text-as word)" if "analyzer" in other else "leave it at its default"
+        raise ValueError(f"A text column with {other[0]}={given[other[0]]!r} cannot be exported; {remedy}.")
     flat = graph.add("Reshape", column, graph.constant(np.array([-1])))
     lower = graph.add(
         "StringNormalizer", flat, case_change_action="LOWER", is_case_sensitive=1, locale=LOCALE

@@ -1,7 +1,8 @@
-"""The scores and answers of every estimator as a graph.
+"""The scores and predictions of every estimator as a graph.
 
-`columns` are the scores as an estimator computes them, one column per label, or one in all for two
-classes where the estimator keeps one. What `decision_function` and `predict` make of them follows.
+`columns` adds the scores as the estimator computes them: one column per label, or a single one if the
+estimator has one for two classes. `decision` and `chosen` add the outputs of `decision_function` and
+`predict`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from maxmargin.submodular.estimator import SubmodularSVC
 
 @dataclass(frozen=True)
 class Answers:
-    """Names of the results: what `predict`, `decision_function` and `predict_proba` give."""
+    """Names of the outputs of `predict`, `decision_function` and `predict_proba`."""
 
     labels: str
     scores: str | None = None
@@ -45,14 +46,14 @@ class Answers:
 
 @singledispatch
 def answers(model: Any, graph: Graph, x: str) -> Answers:
-    """The results of a fitted model for the rows x."""
+    """Add the outputs of a fitted model for the rows x."""
     found = columns(model, graph, x)
     return Answers(chosen(model, graph, found), decision(model, graph, found))
 
 
 @singledispatch
 def columns(model: Any, graph: Graph, x: str) -> str:
-    """The scores of a fitted model for the rows x."""
+    """Add the scores of a fitted model for the rows x."""
     raise TypeError(f"A {type(model).__name__} cannot be exported to ONNX.")
 
 
@@ -99,8 +100,8 @@ def _(model: LatentSVC, graph: Graph, x: str) -> str:
 def _(model: SubmodularSVC, graph: Graph, x: str) -> str:
     if model.interaction_.any():
         raise ValueError(
-            "A SubmodularSVC whose labels interact answers by minimum cuts, which ONNX has no operator for; "
-            "fit it with pair_fraction=0, or export a MultiLabelSVC with tuned thresholds."
+            "A SubmodularSVC with interactions predicts by minimum cuts, which ONNX has no operator for; fit "
+            "it with pair_fraction=0, or export a MultiLabelSVC with tuned thresholds."
         )
     W, b, fixed = model.coef_.copy(), model.intercept_.copy(), model.constant_labels_
     W[fixed], b[fixed] = 0.0, np.where(model._always, 1.0, -1.0)[fixed]
@@ -116,7 +117,7 @@ def _(model: Pipeline, graph: Graph, x: str) -> str:
 def _(model: ThresholdTuner, graph: Graph, x: str) -> str:
     inner, space = model.estimator_, model._labels
     scores = columns(inner, graph, x)
-    # A machine for classes keeps two columns where the tuner has one threshold.
+    # Multi-class models have two columns for two classes, but the tuner has one threshold.
     if space.kind == "binary" and _width(inner) == 2:
         scores = _lead(graph, scores)
     return graph.add("Sub", scores, graph.numbers(model.thresholds_))
@@ -149,7 +150,7 @@ def _(model: Calibrated, graph: Graph, x: str) -> Answers:
 
 
 def mean_of_folds(model: Calibrated, graph: Graph, x: str) -> str:
-    """The mean of the probabilities that the models of the folds give."""
+    """Add the mean of the probabilities of the folds."""
     parts = []
     taken = getattr(model, "_fitted_on", [None] * len(model.estimators_))
     folds = zip(model.estimators_, model._met, fold_shares(model._met), taken, strict=True)
@@ -166,24 +167,24 @@ def mean_of_folds(model: Calibrated, graph: Graph, x: str) -> str:
 
 
 def some_columns(graph: Graph, x: str, fitted: np.ndarray | None) -> str:
-    """The columns of a kernel matrix that a model takes, if they are not all."""
+    """Add the columns of a kernel matrix that a model takes; None means all."""
     return x if fitted is None else graph.add("Gather", x, graph.constant(fitted), axis=1)
 
 
 def placed(fold: Any, space: LabelSpace, graph: Graph, scores: str) -> str:
-    """The scores of a model in the columns of a space, some of whose names it may not have met."""
-    names, met = space.names.tolist(), fold.classes_.tolist()
-    if space.kind == "binary" and len(met) == 2:
+    """Add the scores of a fold in the columns of a space, some of which it may lack."""
+    names, known = space.names.tolist(), fold.classes_.tolist()
+    if space.kind == "binary" and len(known) == 2:
         return _lead(graph, scores) if _width(fold) == 2 else scores
-    if met == names and _width(fold) == len(names):
+    if known == names and _width(fold) == len(names):
         return scores
-    if len(met) == 2 and _width(fold) == 1:
+    if len(known) == 2 and _width(fold) == 1:
         scores = graph.add("Concat", graph.add("Neg", scores), scores, axis=1)
-    place = np.zeros((len(met), len(names)))
-    for k, name in enumerate(met):
+    selection = np.zeros((len(known), len(names)))
+    for k, name in enumerate(known):
         if name in names:
-            place[k, names.index(name)] = 1.0
-    return graph.add("MatMul", scores, graph.numbers(place))
+            selection[k, names.index(name)] = 1.0
+    return graph.add("MatMul", scores, graph.numbers(selection))
 
 
 @answers.register
@@ -192,7 +193,7 @@ def _(model: LabelSets, graph: Graph, x: str) -> Answers:
     x = some_columns(graph, x, getattr(model, "_fitted_on", None))
     if list(inner.classes_) != list(model.classes_):
         raise ValueError(
-            "A LabelSets whose estimator has not met all labels cannot be exported; fit it again."
+            "A LabelSets whose estimator lacks some labels cannot be exported; fit it with more samples."
         )
     if method_of(inner) == "predict_proba":
         scores = answers(inner, graph, x).probabilities
@@ -233,7 +234,11 @@ def _log_odds(graph: Graph, probabilities: str) -> str:
 
 @answers.register
 def _(model: ChainSVC, graph: Graph, x: str) -> Answers:
-    """x is one sequence: Viterbi forward from a state before the first, then back along the best arrows."""
+    """Add the Viterbi algorithm; x is one sequence.
+
+    The forward loop adds the transitions to the best scores so far and stores the best previous labels; the
+    backward loop follows these from the best last label.
+    """
     number, whole = graph.element, 7  # onnx.TensorProto.INT64
     start, end = graph.constant(np.array([0])), graph.constant(np.array([1]))
     begin = np.append(np.full(len(model.classes_), -np.inf), 0.0)
@@ -256,11 +261,11 @@ def _(model: ChainSVC, graph: Graph, x: str) -> Answers:
     back = graph.inner("back")
     label, arrow = f"{back.prefix}label", f"{back.prefix}arrow"
     earlier = back.add("Gather", arrow, label)
-    told = back.add("Identity", earlier)
+    output = back.add("Identity", earlier)
     _, path = graph.scan(
         back,
         [(label, whole), (arrow, whole)],
-        [(earlier, whole), (told, whole)],
+        [(earlier, whole), (output, whole)],
         [final, arrows],
         num_scan_inputs=1,
         scan_input_directions=[1],
@@ -274,7 +279,7 @@ def _(model: ChainSVC, graph: Graph, x: str) -> Answers:
 
 @singledispatch
 def decision(model: Any, graph: Graph, found: str) -> str:
-    """What `decision_function` gives: a vector for two classes."""
+    """Add the output of `decision_function`: a vector for two classes."""
     space = space_of(model)
     if space.kind != "binary":
         return found
@@ -290,7 +295,7 @@ def _(model: Pipeline, graph: Graph, found: str) -> str:
 
 @singledispatch
 def chosen(model: Any, graph: Graph, found: str) -> str:
-    """What `predict` gives."""
+    """Add the output of `predict`."""
     return of_space(space_of(model), graph, found, _width(model))
 
 
@@ -303,15 +308,15 @@ def _(model: LabelRanker, graph: Graph, found: str) -> str:
         on = graph.add("Greater", found, graph.numbers(model.threshold_))
     else:
         count = graph.constant(np.array([model.n_predicted]))
-        _, places = graph.add("TopK", found, count, outputs=2, axis=1, largest=1, sorted=1)
+        _, best = graph.add("TopK", found, count, outputs=2, axis=1, largest=1, sorted=1)
         bounds = graph.constant(np.array([0, 1], np.int64))
-        hot = graph.add("OneHot", places, graph.constant(np.array(len(space.classes))), bounds, axis=1)
+        hot = graph.add("OneHot", best, graph.constant(np.array(len(space.classes))), bounds, axis=1)
         on = graph.cast(graph.add("ReduceMax", hot, axes=[2], keepdims=0), bool)
     return signed(space, graph, on)
 
 
 def of_space(space: LabelSpace, graph: Graph, found: str, width: int | None = None) -> str:
-    """Positive labels, or the best class."""
+    """Add the positive labels, or the best class."""
     if space.kind == "binary" and width != 2:
         flat = graph.add(
             "Squeeze", graph.add("Greater", found, graph.numbers(0.0)), graph.constant(np.array([1]))
@@ -328,7 +333,7 @@ def _best(space: LabelSpace, graph: Graph, found: str) -> str:
 
 
 def signed(space: LabelSpace, graph: Graph, on: str) -> str:
-    """0/1 for labels that are on, or -1/+1 where `fit` was given such."""
+    """Add 0/1 labels, or -1/+1 if `fit` was passed such."""
     found = graph.cast(on, np.int64)
     if space.kind != "sign" and not (space.kind == "frame" and space.dtype == "sign"):
         return found
@@ -336,7 +341,7 @@ def signed(space: LabelSpace, graph: Graph, on: str) -> str:
 
 
 def curved(curves: Any, graph: Graph, scores: str, lone: bool) -> str:
-    """Probabilities from scores, as `decisions.curves` has them; `lone` says that there is one column."""
+    """Add the probabilities of scores by calibration curves; `lone` means a single column."""
     if isinstance(curves, Sigmoids):
         scaled = graph.add("Mul", scores, graph.numbers(curves.slope))
         return graph.add("Sigmoid", graph.add("Add", scaled, graph.numbers(curves.intercept)))
@@ -352,7 +357,7 @@ def curved(curves: Any, graph: Graph, scores: str, lone: bool) -> str:
 
 
 def through(model: Pipeline, graph: Graph, x: str) -> str:
-    """The rows as the steps before the last give them."""
+    """Add the steps of a pipeline before the last."""
     for _, step in model.steps[:-1]:
         if step not in (None, "passthrough") and not isinstance(step, NamedColumns):
             x = prepared(step, graph, through) if is_table(step) else scaled(step, graph, x)
@@ -360,7 +365,7 @@ def through(model: Pipeline, graph: Graph, x: str) -> str:
 
 
 def scaled(step: Any, graph: Graph, x: str) -> str:
-    """The rows as a scaler of scikit-learn gives them, or with missing numbers filled in."""
+    """Add a scaler or imputer of scikit-learn."""
     if isinstance(step, SimpleImputer) and step.missing_values != step.missing_values:
         return graph.add("Where", graph.add("IsNaN", x), graph.numbers(step.statistics_), x)
     if isinstance(step, Normalizer):
@@ -378,7 +383,7 @@ def scaled(step: Any, graph: Graph, x: str) -> str:
         return graph.add("Clip", x, low, high) if step.clip else x
     if not isinstance(step, (StandardScaler, MaxAbsScaler, RobustScaler)):
         raise TypeError(
-            f"A {type(step).__name__} inside a pipeline is none of the scalers that are exported directly."
+            f"A {type(step).__name__} inside a wrapper cannot be exported; use a scaler of scikit-learn."
         )
     centre = (
         getattr(step, "mean_", None) if isinstance(step, StandardScaler) else getattr(step, "center_", None)
@@ -389,7 +394,7 @@ def scaled(step: Any, graph: Graph, x: str) -> str:
 
 
 def space_of(model: Any) -> LabelSpace:
-    """The labels of a fitted model and their kind."""
+    """Return the label space of a fitted model."""
     if isinstance(model, Pipeline):
         return space_of(model.steps[-1][1])
     for name in ("_space", "_labels"):
@@ -397,7 +402,7 @@ def space_of(model: Any) -> LabelSpace:
         if isinstance(found, LabelSpace):
             return found
     if isinstance(model, LabelRanker):
-        # It takes one class for a class too, whatever their number.
+        # The ranker has one column per class for any number of classes.
         kind = model._labels.space.kind
         if model._labels.single_label:
             kind = "binary" if len(model.classes_) == 2 else "multiclass"
@@ -406,7 +411,7 @@ def space_of(model: Any) -> LabelSpace:
 
 
 def _width(model: Any) -> int:
-    """Columns of scores that a model keeps."""
+    """Return the number of columns of scores of a model."""
     if isinstance(model, Pipeline):
         return _width(model.steps[-1][1])
     if isinstance(model, (ClassMachine, LabelRanker, LatentSVC)):
@@ -415,13 +420,13 @@ def _width(model: Any) -> int:
 
 
 def _lead(graph: Graph, scores: str) -> str:
-    """The second of two columns minus the first."""
+    """Add the second of two columns minus the first."""
     first, second = (graph.add("Gather", scores, graph.constant(np.array([k])), axis=1) for k in (0, 1))
     return graph.add("Sub", second, first)
 
 
 def _names(classes: np.ndarray) -> np.ndarray:
-    """Classes as a tensor: whole numbers, numbers or texts."""
+    """Return classes as a tensor of integers, floats or strings."""
     if classes.dtype.kind in "biu":
         return classes.astype(np.int64)
     if classes.dtype.kind == "f":

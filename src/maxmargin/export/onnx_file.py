@@ -1,4 +1,4 @@
-"""`to_onnx`: a fitted model as an ONNX model, and the same inside skl2onnx's pipelines."""
+"""`to_onnx` converts a fitted model to ONNX, and `register_converters` teaches skl2onnx to."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from maxmargin.baselines import ThresholdTuner
 from maxmargin.decisions.calibrated import Calibrated
 from maxmargin.decisions.sets import LabelSets
 from maxmargin.decisions.tree import TreeLabels
+from maxmargin.edge.wrappers import last_step
 from maxmargin.export.columns import is_table
 from maxmargin.export.graph import IR_VERSION, OPSET, OUTPUTS, Graph, onnx
 from maxmargin.export.models import Answers, answers, space_of
 from maxmargin.structured.chain import ChainSVC
 from maxmargin.structured.latent import LatentSVC
 
-# Versions of the domains of operators that texts and categories need.
+# Versions of the operator domains for strings and categories.
 DOMAINS = {"ai.onnx.ml": 3, "com.microsoft": 1}
 VECTORISERS = ("CountVectorizer", "TfidfVectorizer")
 
@@ -33,39 +34,38 @@ def to_onnx(
     *,
     columns: Sequence[str] = (),
 ) -> Any:
-    """A fitted model as an ONNX model that answers as numpy does.
+    """Convert a fitted model to an ONNX model with the same predictions.
 
-    Its input is called "X" (n_samples x n_features); for a pipeline that reads texts it is a column of
-    them. Of a `LatentSVC` it is one bag of candidates, of a `ChainSVC` one sequence. Behind
-    `maxmargin.prepare` every column of the table is an input under its name (n_samples x 1), of numbers or
-    texts; NaN and the empty text are missing values.
+    Its input is "X" (n_samples x n_features), or a column of strings if a pipeline starts with a vectoriser.
+    For a `LatentSVC` the input is one bag of candidates, for a `ChainSVC` one sequence. After
+    `maxmargin.prepare` every column of the table is an input with its own name (n_samples x 1), of numbers
+    or strings; NaN and the empty string are missing values.
 
     Parameters
     ----------
     model : fitted estimator of this package
         Also `Calibrated`, `LabelSets`, `TreeLabels`, `baselines.ThresholdTuner` around one, and a Pipeline
-        that ends in one of these: with scalers before it, or with any steps that skl2onnx knows.
+        that ends in one of these, after scalers or any steps that skl2onnx supports.
     outputs : sequence of {"labels", "scores", "probabilities"}, default=None
-        What the ONNX model gives: that of `predict`, `decision_function` and `predict_proba`. None
-        means all that the model has; only `Calibrated` has probabilities.
+        The outputs of `predict`, `decision_function` and `predict_proba`. None means all that the model
+        has; only `Calibrated` has probabilities.
     dtype : {numpy.float64, numpy.float32}, default=numpy.float64
         Precision of X and of all arithmetic. In single precision scores differ in the seventh digit,
-        and an answer can differ where a score is that close to the threshold.
+        and predictions can differ if a score is that close to its threshold.
     columns : sequence of str, default=()
-        Names of the columns of a table, where the preparation knows them by their place.
+        Names of the columns of a table, if `maxmargin.prepare` was fitted without names.
 
     Returns
     -------
     onnx.ModelProto
-        ``model.SerializeToString()`` is what a file holds. "labels" are the classes themselves, texts
-        or numbers; for several labels per sample 0/1 (-1/+1) columns, whose names stand in the
+        ``model.SerializeToString()`` is the content of a file. "labels" are the classes, strings or
+        numbers; for several labels per sample they are 0/1 (-1/+1) columns. Their names are in the
         metadata of the model under "labels", as JSON.
 
     Notes
     -----
-    Only primitive operators of opset 17 are used; texts need onnxruntime, which cuts them into words, and
-    the locale C.UTF-8. A `SubmodularSVC` whose labels interact and kernels that are functions of your own
-    are refused.
+    Only primitive operators of opset 17 are used. Strings need onnxruntime, which splits them into words,
+    and the locale C.UTF-8. A `SubmodularSVC` with interactions and callable kernels are refused.
 
     Examples
     --------
@@ -85,19 +85,19 @@ def to_onnx(
     if isinstance(model, Pipeline) and not _is_ours(model):
         return _converted(model, outputs, dtype)
     helper = onnx().helper
-    # No column of a table begins like the names of intermediate results.
+    # The prefix separates intermediate results from columns of a table.
     graph = Graph(dtype, "/", columns=columns or getattr(model, "feature_names_in_", ()))
     found = answers(model, graph, "X")
     names = _wanted(found, outputs, model)
     for name in names:
         graph.name(getattr(found, name), name)
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    n = None if isinstance(_last(model), (ChainSVC, LatentSVC)) else "n_samples"
+    n = None if isinstance(last_step(model), (ChainSVC, LatentSVC)) else "n_samples"
     inputs = list(graph.inputs.values())
     inputs = inputs or [helper.make_tensor_value_info("X", kind, [n, int(model.n_features_in_)])]
     results = [_result(model, name, kind) for name in names]
     proto = helper.make_model(
-        helper.make_graph(graph.nodes, type(_last(model)).__name__, inputs, results, graph.tensors),
+        helper.make_graph(graph.nodes, type(last_step(model)).__name__, inputs, results, graph.tensors),
         opset_imports=[
             helper.make_opsetid("", OPSET),
             *(helper.make_opsetid(domain, DOMAINS[domain]) for domain in sorted(graph.domains)),
@@ -115,16 +115,16 @@ def _wanted(found: Answers, outputs: Sequence[str] | None, model: Any) -> list[s
     there = [name for name in OUTPUTS if getattr(found, name) is not None]
     for name in outputs or ():
         if name not in there:
-            cure = f"it has {', '.join(there)}"
+            remedy = f"it has {', '.join(there)}"
             if name == "probabilities":
-                cure = "wrap it in maxmargin.Calibrated, or fit it with --probabilities"
-            raise ValueError(f"A {type(_last(model)).__name__} has no {name}; {cure}.")
+                remedy = "wrap it in maxmargin.Calibrated, or fit it with --probabilities"
+            raise ValueError(f"A {type(last_step(model)).__name__} has no {name}; {remedy}.")
     return there if outputs is None else list(outputs)
 
 
 def _result(model: Any, name: str, kind: int) -> Any:
     helper, types = onnx().helper, onnx().TensorProto
-    inner = _last(model)
+    inner = last_step(model)
     if isinstance(inner, ChainSVC) or (isinstance(inner, Calibrated) and not hasattr(inner, "_labels")):
         return helper.make_tensor_value_info("labels", _element(inner.classes_), [None])
     space = space_of(inner)
@@ -144,20 +144,16 @@ def _element(classes: np.ndarray) -> int:
 
 
 def _note(proto: Any, model: Any) -> None:
-    """Names of labels and features, beside the graph."""
-    about = {"labels": [str(name) for name in _last(model).classes_.tolist()]}
+    """Store the names of labels and features as metadata."""
+    about = {"labels": [str(name) for name in last_step(model).classes_.tolist()]}
     names = getattr(model, "feature_names_in_", None)
     if names is not None:
         about["features"] = [str(name) for name in names]
     onnx().helper.set_model_props(proto, {key: json.dumps(value) for key, value in about.items()})
 
 
-def _last(model: Any) -> Any:
-    return model.steps[-1][1] if isinstance(model, Pipeline) else model
-
-
 def _is_ours(model: Pipeline) -> bool:
-    """Whether all steps before the last are scalers that are exported directly."""
+    """Whether this package exports all steps before the last."""
     scalers = {"StandardScaler", "MaxAbsScaler", "MinMaxScaler", "RobustScaler", "Normalizer"}
     known = scalers | {"NamedColumns", "SimpleImputer"}
     return all(
@@ -167,14 +163,14 @@ def _is_ours(model: Pipeline) -> bool:
 
 
 def _converted(model: Pipeline, outputs: Sequence[str] | None, dtype: Any) -> Any:
-    """A pipeline by way of skl2onnx, which knows the steps before the last."""
+    """Convert a pipeline by skl2onnx, which supports the steps before the last."""
     register_converters()
     from skl2onnx import convert_sklearn
     from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType, StringTensorType
 
     first = model.steps[0][1]
     texts = type(first).__name__ in VECTORISERS
-    # Vectorisers give single precision, whatever comes after them.
+    # The output of vectorisers has single precision.
     number = FloatTensorType if texts or np.dtype(dtype) == np.float32 else DoubleTensorType
     given = StringTensorType([None, 1]) if texts else number([None, model.n_features_in_])
     proto = convert_sklearn(model, initial_types=[("X", given)], target_opset={"": OPSET, "ai.onnx.ml": 3})
@@ -190,15 +186,15 @@ def _converted(model: Pipeline, outputs: Sequence[str] | None, dtype: Any) -> An
 
 
 def register_converters() -> None:
-    """Make this package's estimators known to skl2onnx, so that ``skl2onnx.to_onnx(pipeline)`` takes them.
+    """Register the estimators of this package with skl2onnx, for ``skl2onnx.to_onnx(pipeline)``.
 
-    `to_onnx` does so by itself.
+    `to_onnx` calls this itself.
     """
     try:
         from skl2onnx import update_registered_converter
     except ImportError as error:
         raise ImportError(
-            "Pipelines with such steps are exported with the package skl2onnx; pip install skl2onnx."
+            "Pipelines with such steps need the package skl2onnx; pip install skl2onnx."
         ) from error
     for cls in (*_estimators(), Calibrated, LabelSets, TreeLabels, ThresholdTuner):
         update_registered_converter(
@@ -217,7 +213,7 @@ def _estimators() -> list[type]:
 
 
 def _parse(scope: Any, model: Any, inputs: list[Any], custom_parsers: Any = None) -> list[Any]:
-    """skl2onnx asks for the outputs first: their names and types."""
+    """Declare the outputs, their names and types."""
     from skl2onnx.common.data_types import (
         DoubleTensorType,
         FloatTensorType,
@@ -242,11 +238,11 @@ def _parse(scope: Any, model: Any, inputs: list[Any], custom_parsers: Any = None
 
 
 def _shapes(operator: Any) -> None:
-    """Shapes were said with the outputs."""
+    """The parser has declared the shapes."""
 
 
 def _convert(scope: Any, operator: Any, container: Any) -> None:
-    """Put the graph of a model into that of skl2onnx, in double precision."""
+    """Add the graph of a model to that of skl2onnx, in double precision."""
     graph = Graph(np.float64, scope.get_unique_operator_name("maxmargin") + "_")
     found = answers(operator.raw_operator, graph, graph.cast(operator.inputs[0].full_name, np.float64))
     for output in operator.outputs:
