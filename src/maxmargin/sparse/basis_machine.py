@@ -6,7 +6,7 @@ import copy
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from numbers import Integral, Real
@@ -62,7 +62,7 @@ from maxmargin.edge.labels import (
     constant_labels,
     warn_of_constants,
 )
-from maxmargin.sparse.greedy import Greedy, Newton, Optimiser, Solution, Sweeps
+from maxmargin.sparse.greedy import Greedy, Newton, Solution, Sweeps
 from maxmargin.sparse.loss_loops import Loss, SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import SELECTIONS, BasisProblem, candidate_pool
 
@@ -106,7 +106,7 @@ def check_machine(state: Mapping[str, Any], sizes: Sizes) -> None:
         sizes.fix("n_columns", sizes["n_classes"])
 
 
-def _growing(optimiser: Callable[[int], Optimiser], *args: Any, max_iter: int, **options: Any) -> Greedy:
+def _growing(optimiser: type[Newton | Sweeps], *args: Any, max_iter: int, **options: Any) -> Greedy:
     return Greedy(*args, optimiser=optimiser(max_iter), **options)
 
 

@@ -46,7 +46,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
@@ -251,16 +251,6 @@ class GrowingBasis(Basis):
         """Return the number of samples with loss."""
         G = self.here.loss.gradient
         return int(np.count_nonzero(np.einsum("ir,ir->i", G, G)))
-
-
-class Optimiser(Protocol):
-    """A method for the coefficients of a fixed basis; `name` is that of its last linear solver."""
-
-    name: str
-
-    def optimise(
-        self, basis: Basis, slack: Callable[[], float], expired: Callable[[], bool], proven: bool = True
-    ) -> bool: ...
 
 
 # Most unknowns of a Cholesky factor: in general; with a prior of low rank, for which the preconditioner is
@@ -569,7 +559,7 @@ class Greedy:
         rel_tol: float,
         patience: int,
         tol: float,
-        optimiser: Optimiser,
+        optimiser: Newton | Sweeps,
         selection: str = "block",
         full_steps: bool = False,
         keep_path: bool = True,

@@ -21,44 +21,10 @@ in M. Its multipliers a = 2 c b give the dual of the full model, as for the othe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from maxmargin.core.linalg import root_of_slope
-from maxmargin.sparse.loss_loops import Blocks, Expansion, scaled_bound
-
-
-@dataclass(frozen=True)
-class DenseCurvature:
-    """Any positive semi-definite D_i (l x k x k)."""
-
-    D: np.ndarray
-
-    def rows(self) -> np.ndarray:
-        return np.flatnonzero(self.D.any(axis=(1, 2)))
-
-    def restrict(self, rows: np.ndarray) -> DenseCurvature:
-        return DenseCurvature(self.D[rows])
-
-    def product(self, U: np.ndarray) -> np.ndarray:
-        return np.einsum("irs,is->ir", self.D, U)
-
-    def along(self, v: np.ndarray) -> np.ndarray:
-        return np.einsum("irs,r,s->i", self.D, v, v)
-
-    def diagonal(self) -> np.ndarray:
-        return np.einsum("irr->ir", self.D).copy()
-
-    def blocks(self, Psi: np.ndarray) -> Blocks:
-        k = self.D.shape[1]
-        for r in range(k):
-            for s in range(r, k):
-                rows = np.flatnonzero(self.D[:, r, s])
-                yield r, s, (Psi[rows].T * self.D[rows, r, s]) @ Psi[rows]
-
-    def mixtures(self, S: np.ndarray) -> np.ndarray:
-        return (S @ self.D.reshape(len(self.D), -1)).reshape(-1, *self.D.shape[1:])
+from maxmargin.sparse.loss_loops import DenseCurvature, Expansion, scaled_bound
 
 
 class SquaredLargestMargin:

@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -42,6 +42,7 @@ from maxmargin.core.jit import compiled
 from maxmargin.core.linalg import root_of_slope
 
 Blocks = Iterator[tuple[int, int, np.ndarray]]
+Curvature: TypeAlias = "StarCurvature | DiagonalCurvature | SoftmaxCurvature | DenseCurvature"
 # Armijo's rule: sufficient fraction of the predicted decrease; 2^-60 of a step is below rounding.
 SUFFICIENT, HALVINGS = 1e-4, 60
 # A pass over leaves is faster than a matrix product if at least FEW entries come to one leaf.
@@ -223,28 +224,42 @@ class SoftmaxCurvature:
         return answer
 
 
+@dataclass(frozen=True)
+class DenseCurvature:
+    """Any positive semi-definite D_i (l x k x k)."""
+
+    D: np.ndarray
+
+    def rows(self) -> np.ndarray:
+        return np.flatnonzero(self.D.any(axis=(1, 2)))
+
+    def restrict(self, rows: np.ndarray) -> DenseCurvature:
+        return DenseCurvature(self.D[rows])
+
+    def product(self, U: np.ndarray) -> np.ndarray:
+        return np.einsum("irs,is->ir", self.D, U)
+
+    def along(self, v: np.ndarray) -> np.ndarray:
+        return np.einsum("irs,r,s->i", self.D, v, v)
+
+    def diagonal(self) -> np.ndarray:
+        return np.einsum("irr->ir", self.D).copy()
+
+    def blocks(self, Psi: np.ndarray) -> Blocks:
+        k = self.D.shape[1]
+        for r in range(k):
+            for s in range(r, k):
+                rows = np.flatnonzero(self.D[:, r, s])
+                yield r, s, (Psi[rows].T * self.D[rows, r, s]) @ Psi[rows]
+
+    def mixtures(self, S: np.ndarray) -> np.ndarray:
+        return (S @ self.D.reshape(len(self.D), -1)).reshape(-1, *self.D.shape[1:])
+
+
 def weighted_gram(Psi: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Return Psi' diag(weight) Psi for nonnegative weights, exactly symmetric."""
     scaled = Psi * np.sqrt(weight, dtype=Psi.dtype)[:, None]
     return scaled.T @ scaled
-
-
-class Curvature(Protocol):
-    """Second derivatives of a loss; see the header of this file."""
-
-    def rows(self) -> np.ndarray: ...
-
-    def restrict(self, rows: np.ndarray) -> Curvature: ...
-
-    def product(self, U: np.ndarray) -> np.ndarray: ...
-
-    def along(self, v: np.ndarray) -> np.ndarray: ...
-
-    def diagonal(self) -> np.ndarray: ...
-
-    def blocks(self, Psi: np.ndarray) -> Blocks: ...
-
-    def mixtures(self, S: np.ndarray) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
