@@ -1,4 +1,4 @@
-"""The claims of the papers beside our results: the first tables of the results page, from experiments/claims.
+"""The claims of the papers beside our results: first section of the results page, from experiments/claims.
 
 One file per paper, ``NN-name.toml``, in the order of the page::
 
@@ -28,20 +28,13 @@ from pathlib import Path
 from typing import Any
 
 VERDICTS = ("holds", "holds in part", "does not hold", "not tried")
-COLUMNS = {
-    "claim": 28,
-    "the paper's number": 14,
-    "ours (± spread)": 22,
-    "without learning": 14,
-    "verdict": 22,
-}
 INTRODUCTION = """
 *Without learning* is the result of a constant answer on the same test data, or of the prior alone where there
 is one. Spreads are standard deviations over draws or seeds.
 """
 
 
-def claim_tables(experiments: Path) -> list[str]:
+def claim_list(experiments: Path) -> list[str]:
     """Return the lines of the section, or none if there are no claims."""
     files = sorted((experiments / "claims").glob("*.toml"))
     if not files:
@@ -51,37 +44,26 @@ def claim_tables(experiments: Path) -> list[str]:
     for path in files:
         paper = tomllib.loads(path.read_text("utf-8"))
         lines += [paper["title"], "~" * len(paper["title"]), ""]
-        lines += [
-            ".. list-table::",
-            "   :header-rows: 1",
-            "   :class: claims",
-            "   :widths: " + " ".join(map(str, COLUMNS.values())),
-        ]
-        lines += ["", *_row(list(COLUMNS))]
         for claim in paper["claim"]:
-            lines += _row(_fields(claim, experiments / "results"))
-        lines.append("")
+            lines += _entry(claim, experiments / "results")
     return lines
 
 
-def _row(fields: list[str]) -> list[str]:
-    return [f"   {'  -' if k else '* -'} {field}".rstrip() for k, field in enumerate(fields)]
-
-
-def _fields(claim: dict[str, Any], results: Path) -> list[str]:
-    """Return the columns of one claim."""
+def _entry(claim: dict[str, Any], results: Path) -> list[str]:
+    """Return one claim: its verdict as a heading, and the numbers as a list."""
     if claim["verdict"] not in VERDICTS:
         raise ValueError(f"{claim['claim']!r}: the verdict must be one of {', '.join(VERDICTS)}.")
     table = claim.get("table", claim.get("experiment", ""))
     name = claim.get("experiment")
-    script = f" (:ref:`{name} <experiments-{name}>`)" if name else ""
-    return [
-        f"{claim['claim']} ({claim['where']})",
-        claim.get("paper", ""),
-        _joined(claim.get("ours", []), table, results) + script,
-        _joined(claim.get("baseline", []), table, results),
-        f"**{claim['verdict']}**. {claim['why']}",
-    ]
+    parts = {
+        "Paper": claim.get("paper", ""),
+        "Ours": _joined(claim.get("ours", []), table, results),
+        "Without learning": _joined(claim.get("baseline", []), table, results),
+        "Experiment": f":ref:`{name} <experiments-{name}>`" if name else "",
+    }
+    lines = [f"**{claim['claim']}** ({claim['where']}): *{claim['verdict']}*", ""]
+    lines += [f"- {part}: {text}" for part, text in parts.items() if text]
+    return [*lines, f"- {claim['why']}", ""]
 
 
 def _joined(parts: list[str | dict[str, Any]], table: str, results: Path) -> str:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from claims import claim_tables
+from claims import claim_list
 
 # Tables with more than UNFOLDED rows are folded; of more than MOST_ROWS only SOME_ROWS are shown.
 UNFOLDED, MOST_ROWS, SOME_ROWS = 15, 200, 40
@@ -39,7 +39,7 @@ def write_results(docs: Path) -> None:
     lines = ["Results", "=======", *INTRODUCTION.splitlines(), ""]
     pictures = docs / "_build" / "pictures"
     pictures.mkdir(parents=True, exist_ok=True)
-    lines += claim_tables(docs.parent / "experiments")
+    lines += claim_list(docs.parent / "experiments")
     for title, folder in (("Experiments", "experiments"), ("Benchmarks", "benchmarks")):
         lines += [title, "-" * len(title), ""]
         for script in scripts(docs.parent / folder):

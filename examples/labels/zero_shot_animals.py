@@ -4,7 +4,7 @@ Zero-shot prediction of categories
 
 A classifier of attributes ("has hooves", "swims") is trained on pictures of some
 animals and tested on pictures of others, of which only the attributes are known. The
-prior of `priors.from_categories` tells the classifier which attributes occur together
+prior of `priors.from_categories` contains which attributes occur together
 among the new animals, and `predict_category` finds the animal that fits best.
 
 The pictures are generated: each attribute affects the features, with much noise. The

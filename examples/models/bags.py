@@ -20,7 +20,7 @@ half = rng.permutation(len(images)) < len(images) // 2
 
 
 def make(n, pool, size=5):
-    """Bags with one image of the class and `size` - 1 others, and where it lies."""
+    """Return bags with one image of the class and `size` - 1 others, and its place."""
     low, high = (
         np.flatnonzero(pool & (digits < 5)),
         np.flatnonzero(pool & (digits >= 5)),
