@@ -139,8 +139,8 @@ def demo_rows() -> Iterator[tuple[str, ...]]:
             _ratio(other[key] / mine[key], "faster", "slower") for key in ("fit s", "predict s")
         )
         yield (
-            task, mine["measure"], f"{mine['score']:.3f} ({mine['who']})",
-            f"{other['score']:.3f} ({other['who']})", fits, predicts,
+            task, mine["measure"], f"{mine['score']:.3f} ({mine['model']})",
+            f"{other['score']:.3f} ({other['model']})", fits, predicts,
             _ratio(other["KB"] / mine["KB"], "smaller", "larger"),
         )  # fmt: skip
 

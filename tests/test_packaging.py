@@ -117,7 +117,7 @@ def test_the_container_uses_existing_files_and_extras():
     assert "install -m 755 /src/tools/container.sh /usr/local/bin/container" in text
     assert 'ENTRYPOINT ["container"]' in lines and "USER person" in lines
     called = [line.removeprefix("RUN container ").split() for line in lines if "RUN container" in line]
-    assert called == [["warmup"]] and "warmup" in command.commands
+    assert called == [["warmup"]] and "warmup" in command.list_commands(None)
     # What every build sends to Docker: no environments, no history.
     left_out = (ROOT / ".dockerignore").read_text().split()
     assert {".git", ".venv*", "build"} <= set(left_out)

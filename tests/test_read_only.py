@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin.cli.families import build
-from maxmargin.cli.warmup import WARMED
+from maxmargin.cli.reproduce import WARMED
 
 N, CLASSES = 400, 5
 

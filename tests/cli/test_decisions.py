@@ -118,7 +118,7 @@ def test_export(run):
     runtime = pytest.importorskip("onnxruntime", reason='needs "maxmargin[onnx]"')
     run("fit", "flags", "-m", "multilabel", "--scale", "standard", "--probabilities", "sigmoid", "-o", "m.mm")
     code, _, said = run("export", "m.mm", "m.onnx")
-    assert code == 0 and "gives labels, scores, probabilities" in said
+    assert code == 0 and "returns labels, scores, probabilities" in said
     session = runtime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
     X = np.ascontiguousarray(datasets.load("flags", split="test").X, dtype=float)
     labels = session.run(["labels"], {"X": X})[0]
@@ -168,7 +168,7 @@ def test_a_tree_of_labels(run):
     code, _, said = run(
         "fit", "t.csv", "--label-prefix", "is_", "-m", "sparse-multilabel", "--prior", "learned", "-o", "m.mm"
     )
-    assert code == 2 and "take -m multilabel" in said
+    assert code == 2 and "use -m multilabel" in said
 
 
 @pytest.mark.parametrize(
@@ -176,17 +176,21 @@ def test_a_tree_of_labels(run):
     [
         (None, ["--tree", "none.csv"], "there is no file none.csv"),
         ("", ["--tree", "tree.csv"], "tree.csv is empty"),
-        ("a\n", ["--tree", "tree.csv"], "line 1 of tree.csv has 1 entries, not two labels"),
+        ("a\n", ["--tree", "tree.csv"], "line 1 of tree.csv has 1 entries instead of 2 or 3"),
         ("red,mauve\n", ["--tree", "tree.csv"], "names 'mauve'; the labels are red, green"),
         ("a,b\n", ["--tree", "tree.csv"], "names none of the labels"),
         ("red,green,1\n", ["--tree", "tree.csv"], "three columns"),
-        ("red,green,x\n", ["--prior", "graph:tree.csv"], "the third column of tree.csv is no weight"),
+        ("red,green,x\n", ["--prior", "graph:tree.csv"], "the third column of tree.csv is not a weight"),
         (
             "red,green\n",
             ["--tree", "tree.csv", "--recall", "0.9"],
             "one of --recall, --set-precision and --tree",
         ),
-        ("red,green\n", ["-m", "submodular", "--prior", "tree:tree.csv"], "It is one of -m multilabel"),
+        (
+            "red,green\n",
+            ["-m", "submodular", "--prior", "tree:tree.csv"],
+            "It is a parameter of -m multilabel",
+        ),
         ("red,green\ngreen,red\n", ["--tree", "tree.csv"], "contain a cycle"),
     ],
 )

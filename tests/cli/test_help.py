@@ -20,7 +20,9 @@ from maxmargin.cli import command, main
 
 
 def _paths(group, prefix=()):
-    for name, sub in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        sub = group.get_command(context, name)
         yield (*prefix, name), sub
         if isinstance(sub, click.Group):
             yield from _paths(sub, (*prefix, name))

@@ -165,9 +165,9 @@ def test_a_parquet_file_written_again_keeps_its_types(run, tmp_path, tagged, mon
 @pytest.mark.parametrize(("words", "cure"), [
     (["new.csv", "--keep", "tags", "--to", "same"], "tags: the predictions have a column of this name"),
     (["new.csv", "--keep", "urgent"], "--keep urgent: the predictions have a column of this name"),
-    (["new.csv", "--keep", "ticket", "--to", "parquet"], "--to csv, jsonl or same"),
-    (["none.svm", "--keep", "ticket"], "--keep carries columns of CSV"),
-    (["iris", "--keep", "ticket"], "--keep carries columns of CSV"),
+    (["new.csv", "--keep", "ticket", "--to", "parquet"], "use csv, jsonl or same"),
+    (["none.svm", "--keep", "ticket"], "--keep copies columns of CSV"),
+    (["iris", "--keep", "ticket"], "--keep copies columns of CSV"),
     (["-", "--keep", "ticket"], "Data on stdin needs --format"),
     (["absent.csv", "--keep", "ticket"], "There is no file and no known data set 'absent.csv'"),
 ])  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from maxmargin.cli.models import MEASURES, measure
+from maxmargin.cli.measures import MEASURES, measure
 
 
 def by_hand(relevant, scores):

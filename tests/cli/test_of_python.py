@@ -159,17 +159,17 @@ def test_what_the_command_line_cannot_use_is_named(run):
     assert code == 1 and "it takes a list of texts; fit it on a frame" in err
     maxmargin.save(maxmargin.LatentSVC().fit([[[0.0]], [[1.0]]], ["a", "b"]), "m.mm")
     code, _, err = run("predict", "m.mm", "t.csv")
-    assert code == 1 and "holds a LatentSVC, which takes no tables" in err
+    assert code == 1 and "holds a LatentSVC, which does not take tables" in err
     maxmargin.save(Classes().fit(TABLE[NUMBERS], KIND), "m.mm")
     TABLE.drop(columns="weight").to_csv("less.csv", index=False)
     code, _, err = run("predict", "m.mm", "less.csv")
     assert code == 1 and "no column is called 'weight'" in err
     maxmargin.save(Classes().fit(TABLE[NUMBERS].to_numpy(), KIND), "m.mm")
     code, _, err = run("predict", "m.mm", "t.csv")
-    assert code == 2 and "has 4 columns of features, and the model takes 2 by place" in err
+    assert code == 2 and "has 4 columns of features, but the model takes 2 by position" in err
     assert run("predict", "m.mm", "t.csv", "--drop", "colour,title")[0] == 0
     code, _, err = run("evaluate", "m.mm", "t.csv", "--target", "title", "--drop", "size")
-    assert code == 1 and "has columns of words, and the model takes 2 columns of numbers" in err
+    assert code == 1 and "has columns of words, but the model takes 2 columns of numbers" in err
     maxmargin.save(Multi().fit(TABLE[NUMBERS], Y), "m.mm")
     TABLE.assign(tags=[";".join(row) for row in TAGS]).to_csv("tags.csv", index=False)
     code, _, err = run("evaluate", "m.mm", "tags.csv", "--labels", "tags")

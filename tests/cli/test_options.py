@@ -44,7 +44,7 @@ def test_a_wrong_value_is_named_before_the_file_is_read(run):
     (["--tree", "none.csv", "-m", "multilabel"], "--tree: there is no file none.csv"),
     (["--prior", "graph:none.csv", "-m", "multilabel"], "--prior graph: there is no file none.csv"),
     (["--prior", "learned", "-m", "sparse-multilabel"], "--prior learned is for MultiLabelSVC"),
-    (["--probabilities", "auto", "-m", "chain"], "sequences are calibrated in Python"),
+    (["--probabilities", "auto", "-m", "chain"], "is not for sequences"),
 ])  # fmt: skip
 def test_an_option_for_other_models_is_refused_before_the_file_is_read(run, tmp_path, words, cure):
     (tmp_path / "empty.csv").write_text("")
@@ -86,7 +86,7 @@ def test_quiet_leaves_errors_and_the_result(run, table):
     words = ["fit", "t.csv", "--target", "kind", "--categories", "price", "-o", "m.mm"]
     _, _, told = run(*words)
     code, _, err = run(*words, "-q")
-    assert code == 0 and "Warning: column 'n' counts the rows" in told and "Columns by kind" in told
+    assert code == 0 and "Warning: column 'n' looks like a row number" in told and "Columns by kind" in told
     assert err.startswith("model m.mm, ") and len(err.splitlines()) == 1
     code, out, err = run("evaluate", "m.mm", "t.csv", "-q", "--json")
     assert code == 0 and json.loads(out)["samples"] == 12 and not err

@@ -12,7 +12,8 @@ from sklearn.metrics import f1_score
 
 import maxmargin
 from maxmargin import datasets
-from maxmargin.cli.models import _multilabel, bare, last_step
+from maxmargin.cli.measures import _multilabel
+from maxmargin.cli.models import bare, last_step
 from maxmargin.model_selection import IterativeStratifiedKFold
 
 
@@ -47,7 +48,7 @@ def test_auto_prints_what_it_will_take_and_how_good_the_model_is(run):
     assert code == 0, err
     assert "3-fold cross-validation, C among 0.01, 0.1, 1, 10: 13 fits." in err
     assert "All fits will take about " in err and f"C {chosen_c():g} has the best accuracy" in err
-    assert "(best constant answer 0.3" in err and "Next: maxmargin predict m.mm NEW_DATA." in err
+    assert "(best constant prediction 0.3" in err and "Next: maxmargin predict m.mm NEW_DATA." in err
     _, _, err = run("fit", "iris", "--C", "auto", "-o", "m.mm", "-q")
     assert "fits" not in err and "Next" not in err
     assert [line.split()[0] for line in err.splitlines()] == ["C", "3-fold", "model"]
@@ -58,7 +59,7 @@ def test_cross_validation_is_without_a_choice_where_c_is_one(run):
     assert code == 0 and chosen_c() == 5 and "4-fold cross-validation: 5 fits." in err
     assert "4-fold cross-validation: accuracy 0.9" in err and "has the best" not in err
     _, _, err = run("fit", "iris", "-o", "m.mm")
-    assert "cross-validation" not in err and "maxmargin evaluate m.mm TEST_DATA, or fit --cv 3" in err
+    assert "cross-validation" not in err and "maxmargin evaluate m.mm TEST_DATA, or fit --cv 3." in err
 
 
 @pytest.mark.parametrize("options", [["--probabilities", "sigmoid"], ["--recall", "0.8"]])
@@ -82,11 +83,11 @@ def test_texts_are_learnt_in_each_fold_anew(run, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("words", "cure"), [
-    (["--C", "auto", "--C", "1"], "--C takes numbers, or auto alone"),
-    (["--C", "1,x"], "--C takes numbers, or auto alone"),
+    (["--C", "auto", "--C", "1"], "--C must be numbers, or auto alone"),
+    (["--C", "1,x"], "--C must be numbers, or auto alone"),
     (["--C", "1", "--C", "-1"], "The 'C' parameter of MultiClassSVC must be"),
     (["--C", "auto", "--prior", "learned", "-m", "multilabel"], "--prior learned needs one value of --C"),
-    (["--C", "auto", "--cluster", "local"], "are not for clusters"),
+    (["--C", "auto", "--cluster", "local"], "do not work on clusters"),
     (["--cv", "1"], "--cv"),
 ])  # fmt: skip
 def test_mistakes_are_reported_before_the_file_is_read(run, words, cure):
@@ -123,7 +124,7 @@ def test_unknown_label_entries_are_not_measured(run, tmp_path):
     assert json.loads(run("evaluate", "m.mm", "wrong.csv", "--json")[1])["exact match"] < 1
     for words in (["compare", "--no-tune", "--folds", 2, *how[:2]], ["report", "m.mm", "--train", "t.csv"]):
         code, _, err = run(*words, "t.csv")
-        assert code == 0 and "scikit-learn's models, which need all of them, are left out" in err, err
+        assert code == 0 and "scikit-learn's models need all of them and are left out" in err, err
 
 
 def test_samples_without_a_known_label_are_no_exact_matches():

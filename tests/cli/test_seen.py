@@ -13,11 +13,11 @@ import pytest
 import scipy.sparse as sp
 
 import maxmargin
-from maxmargin.cli import commands
-from maxmargin.cli.seen import fingerprint
+from maxmargin.cli import evaluate
+from maxmargin.cli.measures import fingerprint
 from maxmargin.persistence import describe
 
-ALL = "samples are those that the model was trained on: the figures say little of new ones."
+ALL = "samples, so the figures say little about new data."
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def test_training_data_beside_a_report_is_read_by_the_names_of_its_columns(run, 
     run("fit", "here/t.csv", "--target", "kind", "-m", "multiclass", "-o", "m.mm")
     lines = [line.split(",") for line in Path("here/t.csv").read_text().splitlines()]
     Path("turned.csv").write_text("\n".join(f"{b},{a},{kind}" for a, b, kind in lines))
-    known, fitted = [], commands.baseline
-    monkeypatch.setattr(commands, "baseline", lambda *given: known.append(given[1].X) or fitted(*given))
+    known, fitted = [], evaluate.baseline
+    monkeypatch.setattr(evaluate, "baseline", lambda *given: known.append(given[1].X) or fitted(*given))
     for name in ("here/t.csv", "turned.csv"):
         code, _, err = run("report", "m.mm", "there/t.csv", "--train", name)
         assert code == 0, err
@@ -52,11 +52,15 @@ def trained_on(run, *line):
 def test_evaluate_and_report_open_with_it(run, table):
     assert run("fit", "here/t.csv", "--target", "kind", "-m", "multiclass", "-o", "m.mm")[0] == 0
     _, out, _ = run("evaluate", "m.mm", "here/t.csv")
-    assert out.startswith(f"These 20 {ALL} To judge it, give samples that were held out")
+    assert out.startswith(
+        f"The model was trained on these 20 {ALL} To judge it, give samples that were held out"
+    )
     assert "maxmargin compare" in out.splitlines()[0]
     _, _, err = run("report", "m.mm", "here/t.csv")
-    assert f"These 20 {ALL}" in err
-    assert f'<div class="verdict"><p>These 20 {ALL} ' in Path("report.html").read_text()
+    assert f"The model was trained on these 20 {ALL}" in err
+    assert (
+        f'<div class="verdict"><p>The model was trained on these 20 {ALL} ' in Path("report.html").read_text()
+    )
     _, out, _ = run("evaluate", "m.mm", "there/t.csv")
     assert out.startswith("m.mm on there/t.csv: 20 samples")
     _, _, err = run("report", "m.mm", "there/t.csv")
@@ -100,7 +104,7 @@ def test_parts_of_a_set_with_a_split(run, fitted, judged, which, cure):
     first = run("evaluate", "m.mm", "flags", *judged)[1].splitlines()[0]
     assert cure in first and ("trained on" in first) == bool(cure)
     if which == "some":
-        assert first.startswith("129 of these 194 samples are those")
+        assert "trained on 129 of these 194 samples" in first
 
 
 def test_a_set_and_the_file_it_was_written_to(run):

@@ -144,7 +144,7 @@ def test_missing_numbers_are_filled_where_training_had_some(run, tmp_path):
     (tmp_path / "full.csv").write_text(text.replace("3,,", "3,3000,"))
     assert run("fit", "full.csv", "--target", "y", "-o", "full.mm")[0] == 0
     code, _, err = run("predict", "full.mm", "t.csv")
-    assert code == 1 and "row 4 has missing values, and the training data had none" in err
+    assert code == 1 and "row 4 has missing values, but the training data had none" in err
     code, _, err = run("evaluate", "full.mm", "t.csv")
     assert code == 1 and "row 4 has missing values" in err
 
@@ -262,7 +262,7 @@ def test_a_separator_that_is_nowhere_is_pointed_out(run, tmp_path):
 def test_a_column_that_counts_rows_is_pointed_out(run, tmp_path):
     write(tmp_path / "t.jsonl", [{"id": i, **row} for i, row in enumerate(ROWS)])
     _, _, err = run("fit", "t.jsonl", "--labels", "tags", "-o", "m.mm")
-    assert "column 'id' counts the rows; --drop id leaves it out" in err
+    assert "column 'id' looks like a row number; --drop id leaves it out" in err
 
 
 IDS = {
@@ -296,8 +296,8 @@ def test_a_category_of_many_values_and_numbers_as_words_are_pointed_out(run, tmp
     rows = [{"n": i % 7, "day": f"day {i}", "paid": f"{i},40", "y": "ab"[i % 2]} for i in range(40)]
     (tmp_path / "t.csv").write_text(csv_text(rows))
     _, _, err = run("fit", "t.csv", "--target", "y", "--categories", "day", "-o", "m.mm")
-    assert "column 'day' has 40 different values in 40 rows" in err
-    assert "column 'paid' is taken for a text, but '0,40' looks like a number; --decimal , reads it" in err
+    assert "column 'day' has 40 categories in 40 rows" in err
+    assert "column 'paid' is read as text, but '0,40' looks like a number; --decimal , reads it" in err
     _, _, err = run("fit", "t.csv", "--target", "y", "--text", "day,paid", "-o", "m.mm")
     assert "Warning: column" not in err
     write(tmp_path / "points.csv", [{**row, "paid": f"{i}.40"} for i, row in enumerate(rows)])
@@ -355,7 +355,7 @@ def test_missing_words_and_decimals_stand_beside_words(run, tmp_path):
     assert None in known.tolist() and "NULL" not in known.tolist()
     assert run("predict", "m.mm", "t.csv")[0] == 0
     _, _, err = run("fit", "t.csv", "--target", "y", "--missing", "n/a", "-o", "m.mm")
-    assert "column 'paid' is taken for a category, but '1,50' looks like a number; --decimal ," in err
+    assert "column 'paid' is read as category, but '1,50' looks like a number; --decimal ," in err
 
 
 @pytest.mark.parametrize("words", [["none.svm"], ["none.arff"], ["-", "--format", "svmlight"]])
@@ -390,7 +390,7 @@ def test_words_are_not_converted(run, tmp_path):
     assert code == 1 and "--drop title,colour" in err
     run("fit", "shop.csv", "--labels", "tags", "-o", "m.mm")
     code, _, err = run("predict", "m.mm", "shop.csv", "--to", "arff")
-    assert code == 2 and "needs --to csv, jsonl or same" in err
+    assert code == 2 and "use csv, jsonl or same" in err
 
 
 @pytest.mark.parametrize(("cell", "tags"), [

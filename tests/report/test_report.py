@@ -18,7 +18,8 @@ from sklearn.metrics import accuracy_score, f1_score, hamming_loss
 
 from maxmargin import MultiLabelSVC
 from maxmargin.cli import main
-from maxmargin.cli.commands import fit_command, report_command
+from maxmargin.cli.evaluate import report_command
+from maxmargin.cli.fit import fit_command
 from maxmargin.metrics import label_log_loss
 from maxmargin.report import Subject, sections, verdict
 from maxmargin.report.verdict import constant_measure, judgement, leads
@@ -158,7 +159,7 @@ def test_words_from_the_data_are_escaped(tmp_path, monkeypatch):
 def test_a_report_without_matplotlib_says_what_to_install(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["fit", "iris", "-m", "multiclass", "-o", "m.mm"]) == 0
-    monkeypatch.setattr("maxmargin.cli.commands.find_spec", lambda name: None)
+    monkeypatch.setattr("maxmargin.cli.evaluate.find_spec", lambda name: None)
     assert main(["report", "m.mm", "iris"]) == 1
     assert "pip install matplotlib" in capsys.readouterr().err
 

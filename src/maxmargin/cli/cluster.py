@@ -1,4 +1,4 @@
-"""`maxmargin fit --cluster`: files that the workers of a Dask cluster read and learn from."""
+"""`maxmargin fit --cluster`: the workers of a Dask cluster read files and fit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from maxmargin.cli.console import say
+from maxmargin.cli.console import echo
 from maxmargin.cli.data import ReadOptions, Samples, format_of, read_table, which_labels
 from maxmargin.cli.families import FAMILIES, ON_CLUSTER, Family, estimator, value_of
 from maxmargin.cli.models import Fitted, fit
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from maxmargin.datasets import Dataset
 
 FORMATS = ("arff", "csv", "parquet", "svmlight")
-# Ranges of bytes for every worker, where there is one large file; ones smaller than this are not worth it.
+# Byte ranges per worker of a single large file, and the smallest size of a range.
 RANGES, LEAST = 4, 1 << 20
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the command line asks for: where, with how many workers, files, family and parameters."""
+    """A fit on a cluster: scheduler, workers, files, family and parameters of the command line."""
 
     place: str
     workers: int | None
@@ -37,71 +37,63 @@ class Wanted:
 
 
 def refuse(*, scale: str, decisions: bool, folds: bool) -> None:
-    """Refuse what needs all rows in one place."""
+    """Raise an error for options that need all rows in one process."""
+    problem = None
     if scale not in ("auto", "none"):
-        raise click.UsageError(
-            f"--scale {scale} is not for clusters; scale the files before, or leave --cluster out."
-        )
-    if decisions:
-        raise click.UsageError(
-            "--probabilities, --recall, --set-precision and --tree are not for clusters, as they need all "
-            "rows here; leave --cluster out."
-        )
-    if folds:
-        raise click.UsageError(
-            "--cv and several values of --C are not for clusters; give one C, or leave --cluster out."
-        )
+        problem = f"--scale {scale} does not work on clusters; scale the files before"
+    elif decisions:
+        problem = "--probabilities, --recall, --set-precision and --tree do not work on clusters"
+    elif folds:
+        problem = "--cv and several values of --C do not work on clusters; give one C"
+    if problem:
+        raise click.UsageError(f"{problem}, or leave --cluster out.")
 
 
 @contextmanager
-def connected(place: str, workers: int | None) -> Iterator[Any]:
-    """A client of the cluster; where it shows its work is said."""
+def _connected(place: str, workers: int | None) -> Iterator[Any]:
+    """Yield a client of the cluster, and print the address of its dashboard."""
     from maxmargin.dask.cluster import Quiet, distributed, local_cluster
 
     if place != "local" and workers is not None:
-        raise click.UsageError("--workers is the number of those of --cluster local.")
+        raise click.UsageError("--workers needs --cluster local.")
     if place == "local":
-        # Dask's own warnings, such as that a busy worker is slow to end, need nothing done.
+        # Dask's own warnings, such as about a busy worker that ends slowly, need no action.
         logging.getLogger("distributed").setLevel(logging.ERROR)
         count = workers or os.cpu_count() or 1
         with local_cluster(count, "127.0.0.1:0") as cluster, distributed.Client(cluster) as client:
-            say(f"Cluster of {count} workers; dashboard: {client.dashboard_link}")
+            echo(f"Cluster of {count} workers; dashboard: {client.dashboard_link}")
             client.register_plugin(Quiet())
             yield client
         return
     try:
         client = distributed.Client(place, timeout=10)
     except (OSError, ValueError) as error:
-        raise ValueError(f"--cluster {place}: no Dask scheduler answers there ({error}).") from error
+        raise ValueError(
+            f"--cluster {place}: no Dask scheduler answers at this address ({error})."
+        ) from error
     with client:
-        count = len(client.nthreads())
-        say(f"Cluster of {count} workers; dashboard: {client.dashboard_link}")
+        echo(f"Cluster of {len(client.nthreads())} workers; dashboard: {client.dashboard_link}")
         yield client
 
 
-def fit_parts(wanted: Wanted, reading: ReadOptions) -> tuple[Fitted, Family, Samples]:
-    """Fit on a cluster; the ordinary model, its family, and samples whose rows are elsewhere."""
+def fit_files(wanted: Wanted, reading: ReadOptions) -> tuple[Fitted, Family, Samples]:
+    """Fit on a cluster; return the local model, its family, and a description of the samples."""
     from dask import delayed
 
     from maxmargin.dask.files import common_of, found, together
 
     if not wanted.files:
         raise click.UsageError("Name the DATA: one or several files.")
+    # Mistakes in parameters and options are reported before the files are read.
     if wanted.family is not None:
-        on_cluster(
-            wanted.family, wanted.given
-        )  # a mistake in the parameters is reported before a long reading
+        _on_cluster(wanted.family, wanted.given)
     paths = [Path(path) for path in found(wanted.files)]
     for path in paths:
-        if not path.is_file():
-            raise click.UsageError(f"There is no file {path}; workers read files, not known data sets.")
-        if format_of(path, reading) not in FORMATS:
-            raise click.UsageError(f"{path}: workers read {', '.join(FORMATS)}.")
-        check_columns(path, reading)
+        _check_file(path, reading)
     single = wanted.family is not None and wanted.family.task == "multiclass"
-    with connected(wanted.place, wanted.workers) as client:
+    with _connected(wanted.place, wanted.workers) as client:
         pieces = _pieces(paths, reading, max(len(client.nthreads()), 1))
-        # Kept by the workers, or the files would be read again after their labels are known.
+        # The workers keep the pieces, which would otherwise be read again after their labels are known.
         read = client.persist([delayed(read_part, pure=True)(*piece, reading, single) for piece in pieces])
         try:
             common = client.compute(common_of(read)).result()
@@ -113,30 +105,36 @@ def fit_parts(wanted: Wanted, reading: ReadOptions) -> tuple[Fitted, Family, Sam
             ) from error
         family = wanted.family or FAMILIES["multilabel" if common.multilabel else "multiclass"]
         if common.multilabel != (family.task == "multilabel"):
-            raise ValueError(f"The files do not suit -m {family.name}: use -m multilabel or multiclass.")
-        model = on_cluster(family, wanted.given)
+            raise ValueError(f"The files do not suit -m {family.name}; use -m multilabel or multiclass.")
+        model = _on_cluster(family, wanted.given)
         fitted = fit(model, Samples(together(read), None, (), ()), f"fitting {family.name}")
-    return replace(fitted, model=model.to_local()), family, _stand_in(model, common)
+    return replace(fitted, model=model.to_local()), family, _description(model, common)
 
 
-def check_columns(path: Path, reading: ReadOptions) -> None:
-    """Refuse a table whose labels are not named, and columns of words, before anything is started."""
-    if reading.text or reading.categories or reading.dates or reading.says_cells:
+def _check_file(path: Path, reading: ReadOptions) -> None:
+    """Raise an error for a file that workers cannot read."""
+    if not path.is_file():
+        raise click.UsageError(f"There is no file {path}; workers read files, not known data sets.")
+    kind = format_of(path, reading)
+    if kind not in FORMATS:
+        raise click.UsageError(f"{path} is {kind}; workers read {', '.join(FORMATS)}.")
+    if reading.text or reading.categories or reading.dates or reading.changes_cells:
         raise click.UsageError(
-            "--text, --categories, --dates, --decimal and --missing are not for clusters, whose workers read "
-            "tables of plain numbers; --drop the columns, or leave --cluster out."
+            "--text, --categories, --dates, --decimal and --missing do not work on clusters, whose workers "
+            "read tables of numbers; --drop the columns, or leave --cluster out."
         )
-    if format_of(path, reading) in ("csv", "parquet") and not reading.says_labels:
-        raise click.UsageError(f"{path}: {which_labels(path, format_of(path, reading), reading)}")
+    if kind in ("csv", "parquet") and not reading.names_labels:
+        raise click.UsageError(f"{path}: {which_labels(path, kind, reading)}")
 
 
-def on_cluster(family: Family, given: Mapping[str, str]) -> Any:
-    """The estimator of a family on a cluster, with parameters as words."""
+def _on_cluster(family: Family, given: Mapping[str, str]) -> Any:
+    """Return the estimator of a family for clusters, with parameters of the command line."""
     import maxmargin.dask
 
     if family.estimator not in maxmargin.dask.__all__:
         raise click.UsageError(
-            f"-m {family.name} is not for clusters, -m multilabel and multiclass are; leave --cluster out."
+            f"-m {family.name} does not work on clusters; use -m multilabel or multiclass, or leave "
+            "--cluster out."
         )
     local = estimator(family, {name: word for name, word in given.items() if name not in ON_CLUSTER})
     own = {name: value_of(word) for name, word in given.items() if name in ON_CLUSTER}
@@ -144,7 +142,7 @@ def on_cluster(family: Family, given: Mapping[str, str]) -> Any:
 
 
 def read_part(path: Path, span: tuple[int, int] | None, reading: ReadOptions, single: bool) -> Dataset:
-    """A file, or a range of its bytes, as a worker reads it."""
+    """Read a file, or a range of its bytes, on a worker."""
     from maxmargin import datasets
     from maxmargin.dask.files import naming
 
@@ -159,7 +157,7 @@ def read_part(path: Path, span: tuple[int, int] | None, reading: ReadOptions, si
 def _pieces(
     paths: list[Path], reading: ReadOptions, workers: int
 ) -> list[tuple[Path, tuple[int, int] | None]]:
-    """What is read at a time: files, or ranges of bytes of a single large one."""
+    """Return the files, or the byte ranges of a single large file."""
     from maxmargin.dask.files import spans
 
     path = paths[0]
@@ -169,8 +167,8 @@ def _pieces(
     return [(path, span) for span in spans(str(path), blocksize)]
 
 
-def _stand_in(model: Any, common: Any) -> Samples:
-    """What is noted of the samples, without their rows."""
+def _description(model: Any, common: Any) -> Samples:
+    """Return samples with the names and shape of the data, without its rows."""
     import numpy as np
     import scipy.sparse as sp
 

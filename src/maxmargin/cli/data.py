@@ -1,9 +1,11 @@
-"""Where data comes from (a known name, a file, stdin), and samples as models take them."""
+"""Data of the command line: reading a known data set, a file or stdin, and samples as models take them."""
 
 from __future__ import annotations
 
 import difflib
 import functools
+import logging
+import re
 import shutil
 import sys
 import tempfile
@@ -17,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from maxmargin.cli.columns import tell_kinds, warn_of_columns
-from maxmargin.cli.console import progress_bar, said_warnings
+from maxmargin.cli.console import FILE, echo, echoed_warnings, progress_bar
 
 if TYPE_CHECKING:
     from maxmargin.cli.families import Family
@@ -26,50 +27,39 @@ if TYPE_CHECKING:
     from maxmargin.io.mixed import Source
 
 FORMATS = ("arff", "csv", "jsonl", "letters", "mail", "parquet", "svmlight", "xc")
-MIXED = ("csv", "jsonl", "parquet")
+# Formats of tables, which may hold text and categories.
+TABLES = ("csv", "jsonl", "parquet")
 DELIMITERS = (",", ";", "\t", "|")
 _BY_SUFFIX = {
-    ".arff": "arff",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".data": "letters",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".svm": "svmlight",
-    ".svmlight": "svmlight",
-    ".libsvm": "svmlight",
-    ".xc": "xc",
-}
-# What to do with files that are often at hand.
+    ".arff": "arff", ".csv": "csv", ".tsv": "csv", ".data": "letters", ".jsonl": "jsonl", ".ndjson": "jsonl",
+    ".parquet": "parquet", ".svm": "svmlight", ".svmlight": "svmlight", ".libsvm": "svmlight", ".xc": "xc",
+}  # fmt: skip
+# What to do with files of other formats.
 _OTHER_FILES = {
-    ".json": "write one object a line, and give --format jsonl",
+    ".json": "write one object per line and give --format jsonl",
     ".txt": "give --format, such as csv with --delimiter",
     ".xls": "save the sheet as CSV",
     ".xlsx": "save the sheet as CSV",
 }
 COLUMN_KINDS = frozenset({"numbers", "categories", "text", "dates"})
 LABEL_COLUMNS = frozenset({"target", "labels", "label_prefix"})
-# How the cells of a table are read.
 CELLS = frozenset({"decimal", "missing"})
-# Column names that a message lists.
-LISTED = 40
-# What a model remembers of how its training data was read.
+# Options that a model file stores, so that further data is read like the training data.
 REMEMBERED = (
     LABEL_COLUMNS
     | COLUMN_KINDS
     | CELLS
     | {"separator", "drop", "header", "delimiter", "encoding", "zero_based"}
 )
-
-
-# Options that also concern named data sets.
+# Options that also apply to known data sets.
 FOR_ALL = frozenset({"drop", "float32", "split"})
+# Names that a message lists.
+LISTED = 40
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read a file, as told on the command line; `given` names what was told there."""
+    """Options that say how to read a file; `given` names those on the command line."""
 
     format: str | None = None
     target: str | None = None
@@ -93,24 +83,24 @@ class ReadOptions:
     given: frozenset[str] = frozenset()
 
     def without_files(self) -> ReadOptions:
-        """These options for a named data set that is read beside a file, which the others are for."""
+        """Return the options that apply to a known data set."""
         return replace(self, given=self.given & FOR_ALL)
 
     @property
-    def says_labels(self) -> bool:
-        """Whether it is told which columns hold the labels."""
+    def names_labels(self) -> bool:
+        """Whether the options name the columns of labels."""
         return not (self.target is None and self.labels is None and self.label_prefix is None)
 
     @property
-    def says_cells(self) -> bool:
-        """Whether cells are read in another way than usual."""
+    def changes_cells(self) -> bool:
+        """Whether cells have another decimal mark or other missing values than usual."""
         return self.decimal != "." or self.missing is not None
 
     def columns(self) -> dict[str, Any]:
-        """Arguments of the table readers that say where the labels are."""
+        """Return the label columns as arguments of the table readers."""
         labels: Any = self.labels
         if labels is not None and labels != "meka":
-            # A column may be called by a number; the reader of names looks for it first.
+            # A column may be called by a number; the reader looks for that name first.
             labels = int(labels) if labels.lstrip("-").isdigit() else names_of(labels)
         target: Any = self.target
         if target is not None and target.lstrip("-").isdigit():
@@ -125,66 +115,72 @@ class ReadOptions:
 
 
 def joined(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
-    """Names that an option was given, once as a,b,c or one after the other."""
+    """Join the names of an option that may be repeated."""
     return ",".join(values) or None
+
+
+def names_of(words: str | None) -> list[str]:
+    return [word.strip() for word in words.split(",")] if words else []
 
 
 _NAMES: dict[str, Any] = {"multiple": True, "callback": joined}
 _OPTIONS = (
-    click.option("--format", type=click.Choice(FORMATS), help="Format of the file; default: by its name."),
-    click.option("--target", help="Tables: the column with the class of each sample (name or position)."),
+    click.option(
+        "--format", type=click.Choice(FORMATS), help="Format of the file. Default: by its extension."
+    ),
+    click.option("--target", help="Tables: column of the class, by name or position."),
     click.option(
         "--labels",
         **_NAMES,
-        help="Tables: 0/1 label columns, as names a,b,c or how many of the last; or one column of tags: "
-        "words with a separator, a list, a list in JSON.",
+        help="Tables: 0/1 label columns, as names a,b,c or as the number of last columns; or one column of "
+        "tags.",
     ),
-    click.option("--label-prefix", help="Tables: 0/1 label columns, as the start of their names."),
-    click.option("--separator", help="Tables: what stands between tags; default: the first found of ; | ,"),
+    click.option("--label-prefix", help="Tables: prefix of the names of 0/1 label columns."),
     click.option(
-        "--numbers", **_NAMES, help="Tables: columns of numbers, a,b,c; default: seen by their values."
+        "--separator", help="Tables: separator between tags. Default: the first of ; | , that occurs."
     ),
+    click.option("--numbers", **_NAMES, help="Tables: columns of numbers, a,b,c. Default: by their values."),
     click.option(
-        "--categories", **_NAMES, help="Tables: columns of categories, a,b,c; default: seen by their values."
+        "--categories", **_NAMES, help="Tables: columns of categories, a,b,c. Default: by their values."
     ),
-    click.option("--text", **_NAMES, help="Tables: columns of text, a,b,c; default: seen by their values."),
+    click.option("--text", **_NAMES, help="Tables: columns of text, a,b,c. Default: by their values."),
     click.option(
         "--dates",
         **_NAMES,
-        help="Tables: columns of dates, a,b,c; used are year, month, weekday and days since the first.",
+        help="Tables: columns of dates, a,b,c. Their features are year, month, weekday and days since the "
+        "first date.",
     ),
     click.option(
         "--decimal",
         type=click.Choice([".", ","]),
         default=".",
-        help="Tables: the decimal mark of numbers; default: a point.",
+        show_default=True,
+        help="Tables: decimal mark of numbers.",
     ),
     click.option(
         "--missing",
         **_NAMES,
-        help="Tables: words that mean a missing value, such as n/a,NULL; empty cells do.",
+        help="Tables: words that mean a missing value, such as n/a,NULL. Empty cells are always missing.",
     ),
-    click.option(
-        "--xml", type=click.Path(path_type=Path), help="ARFF: the Mulan file that names the labels."
-    ),
+    click.option("--xml", type=FILE, help="ARFF: Mulan file with the names of the labels."),
     click.option("--drop", **_NAMES, help="Tables: columns to leave out, a,b,c."),
     click.option("--header/--no-header", default=True, help="CSV: whether the first line names the columns."),
-    click.option("--delimiter", help="CSV: the character between fields; default: as the first line has it."),
+    click.option("--delimiter", help="CSV: character between fields. Default: guessed from the first line."),
     click.option(
-        "--encoding", default="utf-8", help="CSV, JSON lines and ARFF: encoding of the text; default: utf-8."
+        "--encoding", default="utf-8", show_default=True, help="CSV, JSON lines, ARFF: text encoding."
     ),
-    click.option("--zero-based", is_flag=True, help="SVMlight: the first feature has index 0."),
-    click.option("--float32", is_flag=True, help="Keep the features in single precision."),
+    click.option("--zero-based", is_flag=True, help="SVMlight: feature indices start at 0."),
+    click.option("--float32", is_flag=True, help="Store the features in single precision."),
     click.option(
         "--split",
         type=click.Choice(["train", "test", "all"]),
-        help="Which rows, where the data comes with a split.",
+        help="Rows to use of data that comes with a split.",
     ),
 )
 
 
 def read_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how to read; the command gets them as one `reading`."""
+    """Add the options for reading; the command receives them as one argument `reading`."""
     names = [name for name in ReadOptions.__dataclass_fields__ if name != "given"]
 
     @functools.wraps(function)
@@ -217,9 +213,9 @@ def read(
     single : bool
         SVMlight: whether each line must have one label.
     split : str
-        Rows to take when the data comes with a split and the command line names none.
+        Part to return if the data comes with a split and `reading` names none.
     known : mapping
-        Of a model: its `labels` and `n_features` for SVMlight, its `columns` and `label_names` for tables.
+        Properties of a model: `labels` and `n_features` for SVMlight, `columns` and `label_names` for tables.
     """
     with located(source, reading) as path:
         if path is None:
@@ -228,75 +224,66 @@ def read(
 
 
 def check_source(source: str, reading: ReadOptions) -> None:
-    """Refuse stdin of an unknown format, and a name of no file and no known data set."""
+    """Raise an error for stdin without a format, and for a name of no file and no known data set."""
     from maxmargin.io.registry import registry
 
     if source == "-":
         if reading.format is None:
-            raise click.UsageError("Data on stdin needs --format, one of " + ", ".join(FORMATS) + ".")
+            raise click.UsageError(f"Data on stdin needs --format, one of {', '.join(FORMATS)}.")
     elif not Path(source).exists() and source not in (known := registry()):
         near = difflib.get_close_matches(source, known, n=1)
         hint = (
-            f" Did you mean the data set {near[0]}?"
-            if near
-            else " `maxmargin datasets list` shows the names."
+            f"Did you mean the data set {near[0]}?" if near else "`maxmargin datasets list` shows the names."
         )
-        raise click.UsageError(f"There is no file and no known data set {source!r}.{hint}")
+        raise click.UsageError(f"There is no file and no known data set {source!r}. {hint}")
 
 
 @contextmanager
 def located(source: str, reading: ReadOptions) -> Iterator[Path | None]:
-    """The file behind a source, stdin spooled to disk; None for a known data set."""
+    """Yield the file of a source, with stdin copied to disk; None for a known data set."""
     from maxmargin.datasets import DataFormatError
 
     check_source(source, reading)
-    if source == "-":
-        format_of(Path("stdin"), reading)  # options that it does not take are refused before it is read
-        with tempfile.TemporaryDirectory(prefix="maxmargin-") as folder:
-            path = Path(folder) / "stdin"
-            with open(path, "wb") as out:
-                shutil.copyfileobj(sys.stdin.buffer, out)
-            try:
-                yield path
-            except DataFormatError as error:
-                raise ValueError(str(error).replace(str(path), "stdin")) from error
+    if source != "-":
+        yield Path(source) if Path(source).exists() else None
         return
-    path = Path(source)
-    yield path if path.exists() else None
+    format_of(Path("stdin"), reading)  # checks the options before stdin is read
+    with tempfile.TemporaryDirectory(prefix="maxmargin-") as folder:
+        path = Path(folder) / "stdin"
+        with open(path, "wb") as out:
+            shutil.copyfileobj(sys.stdin.buffer, out)
+        try:
+            yield path
+        except DataFormatError as error:
+            raise ValueError(str(error).replace(str(path), "stdin")) from error
 
 
 def format_of(path: Path, reading: ReadOptions) -> str:
-    """The format asked for, or the one that the file's name tells; options for tables need a table."""
-    kind = _format_of(path, reading)
-    if kind not in MIXED and (given := sorted(reading.given & (CELLS | COLUMN_KINDS))):
-        raise click.UsageError(f"--{given[0]} is for CSV, JSON lines and Parquet, and {path} is {kind}.")
-    return kind
-
-
-def _format_of(path: Path, reading: ReadOptions) -> str:
-    if reading.format is not None:
-        return reading.format
-    if path.is_dir():
-        return "mail"
-    suffixes = [suffix for suffix in path.suffixes if suffix not in (".xz", ".gz")]
-    kind = _BY_SUFFIX.get(suffixes[-1].lower()) if suffixes else None
-    if kind is None:
-        cure = _OTHER_FILES.get(suffixes[-1].lower() if suffixes else "", "give --format")
-        raise click.UsageError(f"{path}: the name does not tell the format; {cure}.")
+    """Return the format by --format or by the name of the file, and check that the options suit it."""
+    kind = reading.format
+    if kind is None and path.is_dir():
+        kind = "mail"
+    elif kind is None:
+        suffixes = [suffix.lower() for suffix in path.suffixes if suffix not in (".xz", ".gz")]
+        suffix = suffixes[-1] if suffixes else ""
+        if suffix not in _BY_SUFFIX:
+            remedy = _OTHER_FILES.get(suffix, "give --format")
+            raise click.UsageError(f"{path}: the extension does not tell the format; {remedy}.")
+        kind = _BY_SUFFIX[suffix]
+    if kind not in TABLES and (given := sorted(reading.given & (CELLS | COLUMN_KINDS))):
+        raise click.UsageError(f"--{given[0]} is for CSV, JSON lines and Parquet, but {path} is {kind}.")
     return kind
 
 
 def _load(name: str, reading: ReadOptions) -> Dataset:
-    """A known data set; options that say what a file holds are not for it."""
+    """Load a known data set."""
     import numpy as np
 
     from maxmargin import datasets
     from maxmargin.io.words import no_column
 
     for option in sorted(reading.given - FOR_ALL):
-        raise click.UsageError(
-            f"--{option.replace('_', '-')} is for files; it is known how the data set {name} is read."
-        )
+        raise click.UsageError(f"--{option.replace('_', '-')} is for files, but {name} is a known data set.")
     data = datasets.load(name)
     if "drop" in reading.given:
         names, drop = data.feature_names, names_of(reading.drop)
@@ -308,16 +295,15 @@ def _load(name: str, reading: ReadOptions) -> Dataset:
 
 
 def part(data: Dataset, asked: str | None, default: str) -> Dataset:
-    """The rows asked for, or else those of the default side where the data comes with a split."""
-    if asked is not None and asked != "all":
-        if {"train": data.train, "test": data.test}[asked] is None:
+    """Return the part that --split names, else the part `default` if the data comes with a split."""
+    sides = {"train": data.train, "test": data.test}
+    if asked in sides:
+        if sides[asked] is None:
             raise click.UsageError(
                 f"{data.name or data.source} does not come with a {asked} part; leave --split out."
             )
         return data.part(asked)
-    if asked == "all":
-        return data
-    rows = {"train": data.train, "test": data.test}.get(default)
+    rows = None if asked == "all" else sides.get(default)
     return data if rows is None else data.take(rows)
 
 
@@ -327,69 +313,77 @@ def _read_file(path: Path, reading: ReadOptions, single: bool, known: Mapping[st
     kind = format_of(path, reading)
     if kind == "mail":
         return datasets.read_mail_folders(path)
-    if kind in MIXED and not reading.says_labels:
-        raise click.UsageError(f"{path}: {which_labels(path, kind, reading)}")
-    if kind in MIXED and reading.drop and "drop" not in reading.given:
-        reading = _without_absent(path, kind, reading)
+    if kind in TABLES:
+        if not reading.names_labels:
+            raise click.UsageError(f"{path}: {which_labels(path, kind, reading)}")
+        if reading.drop and "drop" not in reading.given:
+            # Columns that training left out may be absent from further data.
+            names = column_names(path, kind, reading)
+            kept = [name for name in names_of(reading.drop) if name in names]
+            reading = replace(reading, drop=",".join(kept) or None)
     with reading_bar(path) as progress:
-        if kind in MIXED and reading.labels != "meka":
-            data = read_columns(source_of(path, kind, reading, progress), reading, known)
+        if kind in TABLES and reading.labels != "meka":
+            data = _read_columns(source_of(path, kind, reading, progress), reading, known)
             if data is not None:
                 return data
         if kind == "letters":
             return datasets.read_letter_data(path, progress=progress)
         if kind == "svmlight":
+            sizes = {name: known[name] for name in ("labels", "n_features") if name in known}
             return datasets.read_svmlight(
                 path,
                 multilabel=not single,
                 zero_based=reading.zero_based,
                 dtype=reading.dtype,
                 progress=progress,
-                **{name: known[name] for name in ("labels", "n_features") if name in known},
+                **sizes,
             )
         if kind == "xc":
             return datasets.read_xc(path, dtype=reading.dtype, progress=progress)
         data = read_table(path, kind, reading, progress)
-    if kind in MIXED and not known:
-        warn_of_columns(data, {}, {})
+    if kind in TABLES and not known:
+        _warn_about_columns(data, {}, {})
     return data
 
 
-def _without_absent(path: Path, kind: str, reading: ReadOptions) -> ReadOptions:
-    """Columns that training left out need not be in further data."""
-    names = {name for _, row in islice(source_of(path, kind, reading).rows(), 1) for name in row}
-    return replace(reading, drop=",".join(name for name in names_of(reading.drop) if name in names) or None)
+def column_names(path: Path, kind: str, reading: ReadOptions) -> list[str]:
+    """Return the names of the columns of a table, those of its first row."""
+    return [name for _, row in islice(source_of(path, kind, reading).rows(), 1) for name in row]
 
 
 def which_labels(path: Path, kind: str, reading: ReadOptions) -> str:
-    """That the columns with the labels must be named, and which columns a table has."""
-    names = [repr(name) for _, row in islice(source_of(path, kind, reading).rows(), 1) for name in row]
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    """Return the message for a table whose label columns are not named."""
+    names = [repr(name) for name in column_names(path, kind, reading)]
     return (
-        "say which columns are labels: --target, --labels or --label-prefix. "
-        f"The columns are {', '.join(names[:LISTED])}{more}."
+        "name the columns of labels with --target, --labels or --label-prefix. "
+        f"The columns are {listed(names)}."
     )
 
 
+def listed(names: list[str]) -> str:
+    """Join the first names, and count the others."""
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more
+
+
 def read_table(path: Path, kind: str, reading: ReadOptions, progress: Any) -> Dataset:
-    """A table of numbers and 0/1 labels, or of one class per sample."""
+    """Read a table of numbers with 0/1 labels or one class per sample."""
     from maxmargin import datasets
 
     how: dict[str, Any] = {"drop": names_of(reading.drop), "dtype": reading.dtype}
     if kind == "parquet":
         return datasets.read_parquet(path, **how, **reading.columns())
-    how["encoding"] = reading.encoding
-    if kind == "arff" and not reading.says_labels:
-        return datasets.read_mulan(path, _xml_of(path, reading), progress=progress, **how)
+    how |= {"encoding": reading.encoding, "progress": progress}
+    if kind == "arff" and not reading.names_labels:
+        return datasets.read_mulan(path, _xml_of(path, reading), **how)
     how |= reading.columns()
     if kind == "arff":
-        return datasets.read_arff(path, progress=progress, **how)
-    delimiter = delimiter_of(path, reading)
-    return datasets.read_csv(path, header=reading.header, delimiter=delimiter, progress=progress, **how)
+        return datasets.read_arff(path, **how)
+    return datasets.read_csv(path, header=reading.header, delimiter=delimiter_of(path, reading), **how)
 
 
 def delimiter_of(path: Path, reading: ReadOptions) -> str:
-    """The delimiter told, or the one that the first line of the file has most of."""
+    """Return the given delimiter, or the most frequent one of the first line."""
     from maxmargin.io.files import text_lines
 
     if reading.delimiter is not None:
@@ -401,40 +395,37 @@ def delimiter_of(path: Path, reading: ReadOptions) -> str:
 
 
 def source_of(path: Path, kind: str, reading: ReadOptions, progress: Any = None) -> Source:
-    """A table and how to read it."""
+    """Return a table file together with how to read it."""
     from maxmargin.io.mixed import Source
 
     delimiter = delimiter_of(path, reading) if kind == "csv" else ","
-    missing = names_of(reading.missing)
-    how: dict[str, Any] = {"decimal": reading.decimal, "missing": missing}
-    return Source(path, kind, reading.header, delimiter, reading.encoding, progress, **how)
+    cells: dict[str, Any] = {"decimal": reading.decimal, "missing": names_of(reading.missing)}
+    return Source(path, kind, reading.header, delimiter, reading.encoding, progress, **cells)
 
 
-def read_columns(source: Source, reading: ReadOptions, known: Mapping[str, Any]) -> Dataset | None:
-    """A table of numbers, categories and text; None if it holds numbers and 0/1 labels alone."""
+def _read_columns(source: Source, reading: ReadOptions, known: Mapping[str, Any]) -> Dataset | None:
+    """Read a table of numbers, categories and text; return None for a table of numbers and 0/1 labels."""
     from maxmargin.io.mixed import holds_more_than_numbers, read_mixed
     from maxmargin.io.table import LabelColumns
     from maxmargin.tables import kind_of_values, told_kinds
 
     if reading.separator == "":
-        raise click.UsageError("--separator is empty; name what stands between tags, or leave it out.")
+        raise click.UsageError("--separator is empty; give the text between tags, or leave it out.")
     columns = reading.columns()
     where = LabelColumns(columns["target"], columns["labels"], columns["label_prefix"])
-    told = told_kinds(
+    given = told_kinds(
         *(names_of(getattr(reading, name)) for name in ("numbers", "categories", "text", "dates"))
     )
     drop, kinds = names_of(reading.drop), known.get("columns")
-    usual = not (kinds or told or reading.separator or reading.says_cells)
-    if usual and not holds_more_than_numbers(source, where, drop):
+    needs_kinds = kinds or given or reading.separator or reading.changes_cells
+    if not needs_kinds and not holds_more_than_numbers(source, where, drop):
         return None
-    if kinds is not None:
-        told = dict(kinds)
-    with said_warnings():
+    with echoed_warnings():
         data = read_mixed(
             source,
             where,
             kind_of_values,
-            kinds=told,
+            kinds=given if kinds is None else dict(kinds),
             complete=kinds is not None,
             drop=drop,
             separator=reading.separator,
@@ -442,42 +433,114 @@ def read_columns(source: Source, reading: ReadOptions, known: Mapping[str, Any])
             dtype=reading.dtype,
         )
     if kinds is None:
-        tell_kinds(data, told)
+        found = data.extras["columns"]
+        names = {kind: [name for name, own in found.items() if own == kind] for kind in KINDS}
+        words = "; ".join(f"{kind}: {', '.join(own)}" for kind, own in names.items() if own)
+        if words:
+            echo(f"Columns by kind: {words}. (Change with --numbers, --categories, --text, --drop.)")
+        _warn_about_columns(data, found, given)
     return data
 
 
 @contextmanager
 def reading_bar(path: Path, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar over the bytes of a file."""
+    """Show a progress bar over the bytes of a file."""
     with progress_bar(shown=shown) as bar:
         task = bar.add_task(f"reading {path.name}")
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _xml_of(path: Path, reading: ReadOptions) -> Path:
-    """The label file: as told, or beside the ARFF file with the longest name that fits."""
+    """Return the label file: --xml, or the file beside the ARFF file whose name is its longest prefix."""
     if reading.xml is not None:
         return reading.xml
     stem = path.name.partition(".arff")[0]
     fitting = [other for other in path.parent.glob("*.xml") if stem.startswith(other.stem)]
     if not fitting:
         raise click.UsageError(
-            f"{path}: no label file beside it; give --xml, or say which columns are labels: "
-            "--target, --labels or --label-prefix."
+            f"{path} has no label file beside it; give --xml, or name the columns of labels with --target, "
+            "--labels or --label-prefix."
         )
     return max(fitting, key=lambda other: len(other.stem))
 
 
-def names_of(words: str | None) -> list[str]:
-    return [word.strip() for word in words.split(",")] if words else []
+KINDS = ("number", "category", "text", "date")
+# Options that declare a column of words to be of a kind.
+_PLURALS = {"category": "categories", "text": "text"}
+# Increasing whole numbers with gaps count as row numbers from this many rows on.
+_GROWING = 30
+# First rows that rule out most columns of row numbers quickly.
+_FIRST = 10
+# Numbers in another notation: digits with thousands marks, a sign, a currency or a percent sign.
+_LIKE_NUMBER = re.compile(r"[-+]?\s*[$€£]?\s*\d[\d.,' ]*\s*[$€£%]?")
+_DECIMAL = re.compile(r"[-+]?\d*([.,])\d+")
+_LIKE_ID = re.compile(r"\S*\d\S*")
+
+
+def _warn_about_columns(data: Dataset, kinds: Mapping[str, str], given: Mapping[str, str]) -> None:
+    """Warn about columns of training data that are probably no features as they are."""
+    for j, name in enumerate(data.feature_names):
+        doubt = _doubt(name, data.X[:, j], kinds.get(name, "number"), name in given)
+        if doubt:
+            echo(f"column {name!r} {doubt}.", logging.WARNING)
+
+
+def _doubt(name: str, values: Any, kind: str, given: bool) -> str:
+    """Return why a column may be no feature of this kind, empty if it may be one."""
+    if kind == "number":
+        counts = not given and _counts_rows(values)
+        return f"looks like a row number; --drop {name} leaves it out" if counts else ""
+    if kind == "date":
+        return ""
+    known = [value for value in values.tolist() if value]
+    different = len(set(known))
+    if given:
+        many = kind == "category" and len(known) > 2 and 2 * different > len(known)
+        return f"has {different} categories in {len(known)} rows; each is a feature" if many else ""
+    like_numbers = [word for word in known if _LIKE_NUMBER.fullmatch(word.strip())]
+    if 2 * len(like_numbers) > len(known):
+        mark = _DECIMAL.fullmatch(like_numbers[0].strip())
+        remedy = f"--decimal {mark[1]} reads it as one" if mark else "write it as 1234.5"
+        return (
+            f"is read as {kind}, but {like_numbers[0]!r} looks like a number; {remedy}, "
+            f"--{_PLURALS[kind]} {name} keeps it"
+        )
+    if different == len(known) > 2 and all(map(_LIKE_ID.fullmatch, known)):
+        return f"has a different value in every row; --drop {name} leaves it out"
+    return ""
+
+
+def _counts_rows(values: Any) -> bool:
+    """Return whether numbers increase by one, or are many increasing whole numbers."""
+    import numpy as np
+
+    if not (np.diff(values[:_FIRST].astype(float)) > 0).all():
+        return False
+    numbers = values.astype(float)
+    steps = np.diff(numbers)
+    if len(numbers) > 2 and (steps == 1).all():
+        return True
+    return len(numbers) >= _GROWING and bool((steps > 0).all() and (numbers == np.floor(numbers)).all())
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Rows and labels; `lengths` cut stacked rows into sequences, `texts` say what each row is.
+    """Rows and labels as models take them.
 
-    `columns` has the kinds of the columns of a table that was read for them. `unknown` has a 0/1 column for
-    each tag that the model of these samples does not know. `target` is the column with the class, in a table.
+    Attributes
+    ----------
+    X, y : arrays
+    label_names, feature_names : tuple of str
+    lengths : array or None
+        Lengths of the sequences that the rows are stacked from.
+    texts : array or None
+        Text of every row.
+    columns : mapping or None
+        Kinds of the columns, for a table with words.
+    unknown, unknown_names : array or None, tuple of str
+        0/1 columns and names of the tags that the model of these samples does not have.
+    target : str or None
+        Name of the column with the class.
     """
 
     X: Any
@@ -492,7 +555,7 @@ class Samples:
     target: str | None = None
 
     def take(self, rows: Any) -> Samples:
-        """Some samples (whole sequences, where there are any)."""
+        """Return some samples, or some sequences if there are any."""
         import numpy as np
 
         if self.lengths is None:
@@ -507,62 +570,55 @@ class Samples:
 
 
 def samples(data: Dataset, family: Family) -> Samples:
-    """Check that the data suits a family and lay it out for it."""
+    """Check that the data suits a family, and return its samples."""
     import numpy as np
 
     from maxmargin.edge.estimator import check_columns
 
+    name = data.name or data.source
     single = family.task in ("multiclass", "chain")
     kind = "sparse-" if family.name.startswith("sparse-") else ""
     if single and data.multilabel:
         raise ValueError(
-            f"{data.name or data.source} has several labels per sample, and --model {family.name} takes one; "
+            f"{name} has several labels per sample, but --model {family.name} takes one; "
             f"use --model {kind}multilabel."
         )
     if family.task == "multilabel" and not data.multilabel:
         raise ValueError(
-            f"{data.name or data.source} has one class per sample, and --model {family.name} takes several "
-            f"labels; use --model {kind}multiclass."
+            f"{name} has one class per sample, but --model {family.name} takes several labels; "
+            f"use --model {kind}multiclass."
         )
     if data.multilabel and data.Y.shape[1] == 0:
-        raise ValueError(
-            f"{data.name or data.source} has no labels; write those of a sample at the beginning of its line."
-        )
+        raise ValueError(f"{name} has no labels; write the labels of a sample at the start of its line.")
     if data.X.shape[1] == 0:
-        raise ValueError(f"{data.name or data.source} has no feature columns left.")
+        raise ValueError(f"{name} has no feature columns left.")
     if (
-        data.multilabel
+        family.name != "multilabel"
+        and data.multilabel
         and data.Y.dtype.kind == "f"
         and np.isnan(data.Y).any()
-        and family.name != "multilabel"
     ):
-        raise ValueError("Some label entries are missing; only --model multilabel takes that.")
+        raise ValueError("Some label entries are missing; only --model multilabel accepts that.")
     if hasattr(data.X, "toarray"):
-        check_columns(data.X.shape[1], data.name or data.source)
+        check_columns(data.X.shape[1], name)
         if np.isnan(data.X.data).any():
-            raise ValueError(
-                f"{data.name or data.source} has missing values among sparse features; mend the file."
-            )
-    lengths = None
-    if family.task == "chain":
-        if "word" not in data.per_row:
-            raise ValueError("--model chain needs sequences: a letter.data file or the data set ocr-letters.")
-        lengths = sequence_lengths(data)
-    texts = data.per_row.get("text", data.per_row.get("file"))
+            raise ValueError(f"{name} has missing values among sparse features; fill them in.")
+    if family.task == "chain" and "word" not in data.per_row:
+        raise ValueError("--model chain needs sequences: a letter.data file or the data set ocr-letters.")
     return Samples(
         data.X,
         data.Y,
         data.label_names,
         data.feature_names,
-        lengths,
-        texts,
+        sequence_lengths(data) if family.task == "chain" else None,
+        data.per_row.get("text", data.per_row.get("file")),
         columns=data.extras.get("columns"),
         target=data.extras.get("target"),
     )
 
 
 def sequence_lengths(data: Dataset) -> Any:
-    """Positions of each word of a data set of letters."""
+    """Return the lengths of the words of a data set of letters."""
     import numpy as np
 
     word = data.per_row["word"]

@@ -1,4 +1,4 @@
-"""`maxmargin datasets`: what is known, where it is, how to get and convert it."""
+"""`maxmargin datasets`: list, describe, download and convert data sets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from maxmargin.cli.completion import complete_data, complete_known
-from maxmargin.cli.console import print_table, progress_bar, say
+from maxmargin.cli.console import FILE, Group, echo, json_option, print_table, progress_bar
 from maxmargin.cli.data import ReadOptions, read, read_options
-from maxmargin.cli.options import Group
+from maxmargin.cli.families import complete_data
 from maxmargin.io.words import visible
 
 
@@ -23,30 +23,31 @@ def datasets_command(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-@datasets_command.command("list")
-@click.option("--task", help="Only data for this task, such as multilabel or multiclass.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON array instead of a table.")
+@datasets_command.command("list", short_help="List the known data sets.")
+@click.option("--task", help="List data for this task only, such as multilabel or multiclass.")
+@json_option("Print one JSON array instead of a table.")
 def list_command(task: str | None, as_json: bool) -> None:
-    """Show the data sets that can be named instead of a file: those here, and those that `fetch` brings.
-
-    Files that were fetched are checked against known hashes.
-    """
+    """List the data sets that can be named instead of a file, on this machine or to download with `fetch`."""
     from maxmargin import datasets
 
     entries = [_entry(datasets.info(name)) for name in datasets.list_datasets(task)]
     if as_json:
         print(json.dumps(entries, indent=1))
         return
-    rows = [[entry["name"], entry["task"], entry["where"], entry["licence"]] for entry in entries]
-    print_table("Data sets", ["name", "task", "where", "licence"], rows, left=(0, 1, 2, 3))
+    print_table(
+        "Data sets",
+        ["name", "task", "where", "licence"],
+        [list(entry.values()) for entry in entries],
+        left=(0, 1, 2, 3),
+    )
 
 
-@datasets_command.command("info", short_help="Tell size, source and licence of a data set or a file.")
+@datasets_command.command("info", short_help="Print size, source and licence of a data set or file.")
 @click.argument("name", metavar="NAME", shell_complete=complete_data)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@json_option("Print one JSON object instead of text.")
 @read_options
 def info_command(name: str, as_json: bool, reading: ReadOptions) -> None:
-    """Tell size, source and licence of the data set NAME, or the size of a file.
+    """Print size, source and licence of the data set NAME, or the size of a file.
 
     \b
     maxmargin datasets info yeast
@@ -67,13 +68,22 @@ def info_command(name: str, as_json: bool, reading: ReadOptions) -> None:
         print(f"{key}: {visible(words)}")
 
 
+def _complete_names(
+    context: click.Context, argument: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the names of all data sets."""
+    from maxmargin.io.registry import list_datasets
+
+    return [CompletionItem(name) for name in list_datasets() if name.startswith(incomplete)]
+
+
 @datasets_command.command("fetch")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_known)
-@click.option("--directory", type=click.Path(path_type=Path), help="Where to put it; default: the cache.")
-@click.option("--mirror", help="Address of a directory laid out like MAXMARGIN_DATA to download from.")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=_complete_names)
+@click.option("--directory", type=FILE, help="Directory to download to. Default: the cache.")
+@click.option("--mirror", help="URL to download from, of a directory laid out like MAXMARGIN_DATA.")
 @click.option("--timeout", default=30.0, show_default=True, help="Seconds to wait for the server.")
 def fetch_command(names: tuple[str, ...], directory: Path | None, mirror: str | None, timeout: float) -> None:
-    """Download data sets and check them against their known hashes."""
+    """Download data sets and check their hashes."""
     from maxmargin import datasets
 
     for name in names:
@@ -86,19 +96,19 @@ def fetch_command(names: tuple[str, ...], directory: Path | None, mirror: str | 
             where = datasets.fetch(
                 name, directory=directory, mirror=mirror, timeout=timeout, progress=progress
             )
-        say(f"{name}: in {where}")
+        echo(f"{name}: in {where}")
 
 
 @datasets_command.command("convert", short_help="Convert a data set to another format.")
 @click.argument("source", shell_complete=complete_data)
-@click.argument("target_file", type=click.Path(path_type=Path), metavar="TARGET")
+@click.argument("target_file", type=FILE, metavar="TARGET")
 @click.option("--one-label", is_flag=True, help="SVMlight: each line has exactly one label, the class.")
 @read_options
 def convert_command(source: str, target_file: Path, one_label: bool, reading: ReadOptions) -> None:
-    """Convert SOURCE (a file, a known name, or - for stdin) to TARGET.
+    """Convert SOURCE (a file, a known data set, or - for stdin) to TARGET.
 
-    The name of TARGET tells its format: .csv, .parquet, .arff (with .xml beside it for several
-    labels) or .svm, packed if it ends in .xz or .gz.
+    The extension of TARGET is its format: .csv, .parquet, .arff (with an .xml file for several labels) or
+    .svm, compressed if .xz or .gz follows.
 
     \b
     maxmargin datasets convert yeast yeast.csv
@@ -110,31 +120,27 @@ def convert_command(source: str, target_file: Path, one_label: bool, reading: Re
     kind = suffixes[-1] if suffixes else ""
     if kind not in (".csv", ".parquet", ".arff", ".svm", ".svmlight", ".libsvm"):
         raise click.UsageError(
-            f"{target_file}: the name must end in .csv, .parquet, .arff or .svm (.xz, .gz packed)."
+            f"{target_file}: the name must end in .csv, .parquet, .arff or .svm (or .xz or .gz after it)."
         )
     data = read(source, reading, single=one_label)
     if data.X.dtype == object:
         words = [name for name, own in data.extras["columns"].items() if own != "number"]
         raise ValueError(
-            f"{source}: column {words[0]!r} holds words, and convert is for numbers; leave them out by "
-            f"--drop {','.join(words)}."
+            f"{source}: column {words[0]!r} holds words, but convert needs numbers; leave such columns out "
+            f"with --drop {','.join(words)}."
         )
-    if kind == ".csv":
-        datasets.write_csv(data, target_file)
-    elif kind == ".parquet":
-        datasets.write_parquet(data, target_file)
-    elif kind == ".arff":
+    if kind == ".arff":
         stem = target_file.name.partition(".arff")[0]
-        datasets.write_arff(
-            data, target_file, target_file.parent / f"{stem}.xml" if data.multilabel else None
-        )
+        xml = target_file.parent / f"{stem}.xml" if data.multilabel else None
+        datasets.write_arff(data, target_file, xml)
     else:
-        datasets.write_svmlight(data, target_file)
-    say(f"{target_file}: {data.X.shape[0]} samples, {data.X.shape[1]} features, {data.n_labels} labels")
+        writers = {".csv": datasets.write_csv, ".parquet": datasets.write_parquet}
+        writers.get(kind, datasets.write_svmlight)(data, target_file)
+    echo(f"{target_file}: {data.X.shape[0]} samples, {data.X.shape[1]} features, {data.n_labels} labels")
 
 
 def _known(about: Any) -> dict[str, Any]:
-    """What is told of a known data set; sizes where its files are here."""
+    """Describe a known data set, with sizes if its files are on this machine."""
     from maxmargin import datasets
 
     entry = _entry(about) | {"source": about.source}
@@ -162,10 +168,9 @@ def _sizes(data: Any) -> dict[str, Any]:
         sizes["test samples"] = len(data.test)
     if data.multilabel:
         sizes["labels per sample"] = round(float(data.Y.sum()) / n, 3)
+    arrays = [data.X]
     if hasattr(data.X, "indptr"):
         sizes["nonzeros per sample"] = round(data.X.nnz / n, 3)
-        held = sum(part.nbytes for part in (data.X.data, data.X.indices, data.X.indptr))
-    else:
-        held = data.X.nbytes
-    sizes["MiB in memory"] = round(held / 2**20, 3)
+        arrays = [data.X.data, data.X.indices, data.X.indptr]
+    sizes["MiB in memory"] = round(sum(array.nbytes for array in arrays) / 2**20, 3)
     return sizes

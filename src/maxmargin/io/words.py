@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 # Number of column names in a message.
 SHOWN = 8
@@ -25,6 +26,22 @@ def visible(words: str) -> str:
     red \x1b[31mroses\n
     """
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), words)
+
+
+def number(value: Any) -> str:
+    """Format a number with four digits, or a word with control characters escaped; None is empty.
+
+    Examples
+    --------
+    >>> from maxmargin.io.words import number
+    >>> number(0.123456), number(0.000123)
+    ('0.1235', '1.2e-04')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}" if value == 0 or abs(value) >= 1e-3 else f"{value:.1e}"
+    return visible(str(value))
 
 
 def no_column(absent: Sequence[str], present: Iterable[str]) -> str:

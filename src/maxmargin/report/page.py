@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from maxmargin.io.words import visible
+from maxmargin.io.words import number, visible
 
 _STYLE = """
 :root {
@@ -138,15 +138,6 @@ class Figure(Html):
 def shown(words: str) -> str:
     """Escape any text for HTML."""
     return escape(visible(words))
-
-
-def number(value: Any) -> str:
-    """Format a number for tables; other values become visible text."""
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.4g}" if value == 0 or abs(value) >= 1e-3 else f"{value:.1e}"
-    return visible(str(value))
 
 
 def with_error(value: float, estimate: Any = None) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from maxmargin.io.words import number
 from maxmargin.metrics import label_brier, label_log_loss, precision_at_k, reliability
 from maxmargin.report import pictures
 from maxmargin.report.page import (
@@ -20,7 +21,6 @@ from maxmargin.report.page import (
     chips,
     figures,
     folded,
-    number,
     picture,
     share,
     shown,

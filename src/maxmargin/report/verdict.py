@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.report.page import number, with_error
+from maxmargin.io.words import number
+from maxmargin.report.page import with_error
 from maxmargin.report.subject import (
     LabelResult,
     Subject,
