@@ -50,15 +50,19 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Fits of every solver, for the part of `make test` that runs as on an older processor.
+PORTABLE := tests/test_golden.py tests/test_random_fits.py
+
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not browser"
+	$(BIN)/python tools/portable.py x86-64-v2 -q -n 2 -m "not slow and not browser" $(PORTABLE)
 	$(MAKE) test-oldest-numba
 
 # The tests of loops with all of them as plain Python; `make test` runs their entries both ways.
 test-plain: $(VENV)/.dev
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n 2 -m "nojit and not slow"
 
-# The same as on other processors: kernels of OpenBLAS and levels of x86-64, as far as this machine has them.
+# The whole suite as on other processors: OpenBLAS kernels and x86-64 levels, as far as this machine supports them.
 test-portable: $(VENV)/.dev
 	$(BIN)/python tools/portable.py -q -n 2 -m "not slow and not browser"
 
