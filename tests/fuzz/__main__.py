@@ -1,9 +1,9 @@
 """Try changed model and data files by the thousand: ``python -m tests.fuzz --count 100000 --seed 1``.
 
-The files are tried in a process of its own with limits on memory and time, a batch at a time. What
-is reported, with the number that makes the file again (``--only``): a crash, a hang, any exception
-but the documented one, and a file that takes more than 100 MB. A line per batch counts what was tried
-so far and says where to go on (``--from``).
+A batch of files runs in a process of its own with limits on memory and time. Findings are crashes, hangs, any
+exception but the documented one, and files that take more than 100 MB; each is reported with the number that
+makes the file again (``--only``). A line per batch counts the files so far and gives the next number
+(``--from``).
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ import time
 import traceback
 from pathlib import Path
 
-SECONDS = 20  # of the processor, for one file
-WAITING = 10  # times as many seconds by the clock: a busy machine is no hang, a process that sleeps is one
-MEGABYTES = 100  # by which one file may raise the peak of memory
-ADDRESSES = 8 << 30  # of the process, libraries and their threads included
+SECONDS = 20  # of CPU time for one file
+WAITING = 10  # times SECONDS of wall time, after which a process hangs; a busy machine needs some
+MEGABYTES = 100  # by which one file may raise the peak memory
+ADDRESSES = 8 << 30  # bytes of address space of the process, with libraries and threads
 BATCH = 20_000
-# Files in memory are replaced some ten times faster than those of a disk.
+# Files in memory are replaced about ten times faster than files on disk.
 FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def peak() -> float:
-    """The peak of memory so far, in megabytes."""
+    """Return the peak memory so far, in megabytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def make(kind: str, number: int, folder: Path):
-    """What to try for a number: always the same file."""
+    """Return the attempt for a number, which always makes the same file."""
     rng = random.Random(f"{kind} {number}")
     if kind == "models":
         from tests.fuzz import models
@@ -50,8 +50,8 @@ def make(kind: str, number: int, folder: Path):
     return lambda: readers.attempt(name, content, folder / "changed")
 
 
-def said(error: Exception) -> str:
-    """An exception in one line, with the places it came from."""
+def one_line(error: Exception) -> str:
+    """Describe an exception and its traceback in one line."""
     places = [
         f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)
     ]
@@ -59,7 +59,7 @@ def said(error: Exception) -> str:
 
 
 def warm_up(kind: str, folder: Path) -> None:
-    """Import and compile what the files need, with sound ones."""
+    """Import and compile everything with sound files."""
     if kind == "models":
         from tests.fuzz import models
 
@@ -73,13 +73,13 @@ def warm_up(kind: str, folder: Path) -> None:
 
 
 def spent(process: int) -> float:
-    """Seconds of the processor that a running process has taken."""
+    """Return the CPU seconds of a running process."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def work(kind: str, first: int, count: int) -> None:
-    """Try a batch; a line per file says what came of it."""
+    """Try a batch; print the outcome of each file in a line."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         warm_up(kind, Path(folder))
@@ -90,27 +90,27 @@ def work(kind: str, first: int, count: int) -> None:
             try:
                 answer = attempt()
             except Exception as error:
-                answer = f"exception {said(error)}"
+                answer = f"exception {one_line(error)}"
             if peak() - before > MEGABYTES:
                 answer = f"memory {peak() - before:.0f} MB"
             print(f"done {number} {answer}", flush=True)
 
 
 class Watcher:
-    """Runs batches and gathers what they say."""
+    """Runs batches and collects their outcomes."""
 
     def __init__(self, kind: str, end: float) -> None:
         self.kind, self.end = kind, end
         self.counts, self.findings = collections.Counter(), []
 
     def batch(self, first: int, count: int) -> int:
-        """Try a batch; the number to go on with, which is sooner than the end after a crash or a hang."""
+        """Try a batch; return the next number, which is within the batch after a crash or a hang."""
         command = [sys.executable, "-m", "tests.fuzz", "--work", self.kind, "--from", str(first)]
         process = subprocess.Popen(
             [*command, "--count", str(count)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
         )
         assert process.stdout is not None and process.stderr is not None
-        # Until it has imported and compiled, as long as it may sleep for a file.
+        # Imports and compilation may take as long as a file may sleep.
         current, rest, since, used = first, b"", time.monotonic(), (WAITING - 1) * SECONDS
         while True:
             ready, _, _ = select.select([process.stdout], [], [], SECONDS)
@@ -130,10 +130,10 @@ class Watcher:
                 return current
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
-                word, number, *said = line.decode().split(" ", 2)
+                word, number, *outcome = line.decode().split(" ", 2)
                 current = int(number)
                 if word == "done":
-                    self.count(current, said[0])
+                    self.count(current, outcome[0])
             if lines:
                 since, used = time.monotonic(), spent(process.pid)
         words = process.stderr.read().decode(errors="replace").strip().splitlines()
@@ -148,7 +148,7 @@ class Watcher:
             print(f"{self.kind} {number}: {answer}", flush=True)
 
     def summary(self, first: int, number: int) -> str:
-        """What was tried so far."""
+        """Describe the files so far."""
         tried, counts = sum(self.counts.values()), dict(self.counts)
         return f"{self.kind}: {tried} files from {first} to {number}, {counts}, {len(self.findings)} findings"
 

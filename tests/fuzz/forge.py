@@ -1,4 +1,4 @@
-"""Model files taken apart and put together again, with a hash that fits."""
+"""Model files that can be changed and written again with a hash that matches."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Way = tuple[Any, ...]
 
 
 def duplicate(value: Any) -> Any:
-    """A copy of a JSON value, several times faster than `copy.deepcopy` makes it."""
+    """Copy a JSON value, several times faster than `copy.deepcopy`."""
     return marshal.loads(marshal.dumps(value))
 
 
 def gather(value: Any, way: Way, found: list[Way]) -> None:
-    """Add all places inside a JSON value."""
+    """Add the paths of all values inside a JSON value."""
     for key, item in value.items() if type(value) is dict else enumerate(value):
         here = (*way, key)
         found.append(here)
@@ -30,7 +30,7 @@ def gather(value: Any, way: Way, found: list[Way]) -> None:
 
 
 class Forged:
-    """The document and the arrays of a model file, free to change."""
+    """The document and the arrays of a model file, which tests may change."""
 
     def __init__(
         self, document: Any, tensors: dict[str, np.ndarray], places: list[Way] | None = None
@@ -49,14 +49,14 @@ class Forged:
 
     @property
     def places(self) -> list[Way]:
-        """All places inside the model, in the order of the document; a copy knows those of its original."""
+        """Paths of all values of the model, in the order of the document; copies share them."""
         if self._places is None:
             gather(self.document["model"], (), found := [])
             self._places = found
         return self._places
 
     def changed(self) -> None:
-        """The document has other places than before."""
+        """Forget the paths after a change of the document."""
         self._places = None
 
     @property
@@ -64,12 +64,12 @@ class Forged:
         return self.document["model"]["state"]
 
     def array(self, name: str, array: np.ndarray) -> dict[str, Any]:
-        """Add an array; the value that refers to it."""
+        """Add an array; return the value that refers to it."""
         self.tensors[name] = np.asarray(array, order="C")
         return {"$": "array", "tensor": name, "order": "C"}
 
     def write(self, path: Path) -> Path:
-        """A file whose hash is right, whatever it says."""
+        """Write a file whose hash matches its contents."""
         text = self.document if isinstance(self.document, str) else json.dumps(self.document)
         tensors = {name: np.asarray(array, order="C") for name, array in self.tensors.items()}
         path.write_bytes(save(tensors, metadata={"maxmargin": text, "sha256": _digest(text, tensors)}))

@@ -1,8 +1,8 @@
 """Kill a process that writes, at random moments: ``python -m tests.fuzz.kills 1000``.
 
-Three kinds of writing take turns: saving a model, fitting one by the command line, and converting data by
-the command line. After each kill what was written before or what is new is
-there, whole; what a killed writer has left beside it goes with the next one.
+Three kinds of writing alternate: saving a model, fitting one by the command line, and converting data by the
+command line. After each kill the old or the new file is complete. The next writer removes the temporary
+files of killed ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ N = 2000
 
 
 def quietly(words: list[str]) -> None:
-    """A command, without what it says."""
+    """Run a command without its output."""
     with (
         open(os.devnull, "w") as nowhere,
         contextlib.redirect_stdout(nowhere),
@@ -40,7 +40,7 @@ def quietly(words: list[str]) -> None:
 
 
 class Saving:
-    """A model with the same number in all places, another one each time."""
+    """Saves a model with the same number in all entries, a new one each time."""
 
     name = "m.mm"
 
@@ -58,7 +58,7 @@ class Saving:
 
 
 class Fitting:
-    """`maxmargin fit` on a small file."""
+    """Runs `maxmargin fit` on a small file."""
 
     name = "fitted.mm"
 
@@ -77,7 +77,7 @@ class Fitting:
 
 
 class Converting:
-    """`maxmargin datasets convert` of a file in which one number stands everywhere."""
+    """Runs `maxmargin datasets convert` on a file with the same number in all fields."""
 
     name = "converted.svm"
 
@@ -99,7 +99,7 @@ WRITERS: tuple[Callable[[Path], Any], ...] = (Saving, Fitting, Converting)
 
 
 def kill_at_random(folder: Path, kills: int, seed: int = 0) -> int:
-    """Kill processes that write; how often they left something else than old or new, or litter."""
+    """Kill processes that write; return the number of broken files and of remaining temporary files."""
     rng = random.Random(seed)
     writers = [kind(folder) for kind in WRITERS]
     broken = 0

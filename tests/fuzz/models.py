@@ -1,8 +1,8 @@
-"""Model files with something wrong in them, and everything one does with a model.
+"""Changed model files, and everything a user does with a model.
 
-A file is a sound one with a few changes to its document or its arrays, and a hash that fits. It is
-refused with the documented error, or it is a model: then it describes itself, predicts, scores
-and goes on learning without any other exception.
+A sound file gets a few changes of its document or its arrays, and a hash that matches. It is either refused
+with the documented error, or it is a model that can be described, predicts, scores and continues to learn
+without any other exception.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ KINDS += ["function", "random_state", "frame", "object", "record"]
 
 
 def made() -> dict[str, Any]:
-    """Small models of kinds that the fixtures lack."""
+    """Fit small models of kinds that the fixtures lack."""
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(24, 4)), (rng.random((24, 3)) < 0.5).astype(int)
     words = np.array(["ant", "bee", "cat"])[np.arange(24) % 3]
@@ -88,12 +88,12 @@ def made() -> dict[str, Any]:
 
 @functools.cache
 def seeds(folder: Path) -> list[Forged]:
-    """Sound files of all families, taken apart."""
+    """Return sound files of all families."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, model in made().items():
             maxmargin.save(model, folder / f"{name}.mm")
-    # In the order of their names, wherever the folders are: a number always makes the same file.
+    # Sorted by name, so that a number always makes the same file.
     paths = {path.name: path for path in (*FIXTURES.glob("*.mm"), *folder.glob("*.mm"))}
     files = [Forged.of(paths[name]) for name in sorted(paths)]
     for file in files:
@@ -102,7 +102,7 @@ def seeds(folder: Path) -> list[Forged]:
 
 
 def shorten(value: Any) -> None:
-    """Leave two records of every history, of which one is as good as another."""
+    """Keep two records of every history."""
     entries = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for item in entries:
         shorten(item)
@@ -115,7 +115,7 @@ def at(value: Any, way: tuple[Any, ...]) -> Any:
 
 
 def junk(rng: random.Random, depth: int) -> Any:
-    """Something that looks like a value of the format."""
+    """Return something that resembles a value of the format."""
     if depth == 0 or rng.random() < 0.3:
         return copy.deepcopy(rng.choice([*NUMBERS, *KINDS, "t0", "t1", "<U3", "O"]))
     if rng.random() < 0.3:
@@ -125,7 +125,7 @@ def junk(rng: random.Random, depth: int) -> Any:
 
 
 def change_document(rng: random.Random, file: Forged, others: list[Forged]) -> None:
-    """Something else at one place: junk, another value of a sound file, a word of the format, or nothing."""
+    """Replace one value by junk, by a value of a sound file or by a word of the format, or delete it."""
     model, spots = file.document["model"], file.places
     *way, last = rng.choice(spots)
     inner = at(model, tuple(way))
@@ -151,7 +151,7 @@ def change_document(rng: random.Random, file: Forged, others: list[Forged]) -> N
 
 
 def change_arrays(rng: random.Random, file: Forged) -> None:
-    """One array with another shape, dtype or content, or one in the place of another."""
+    """Change the shape, dtype or content of one array, or replace it by another one."""
     if not file.tensors:
         return
     name = rng.choice(sorted(file.tensors))
@@ -181,7 +181,7 @@ def change_arrays(rng: random.Random, file: Forged) -> None:
 
 
 def mutated(rng: random.Random, files: list[Forged]) -> Forged:
-    """A sound file with one to three changes."""
+    """Return a sound file with one to three changes."""
     file = rng.choice(files).copy()
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         if rng.random() < 0.7:
@@ -193,7 +193,7 @@ def mutated(rng: random.Random, files: list[Forged]) -> Forged:
 
 
 def attempt(file: Forged, path: Path) -> str:
-    """Write, load and use a file: "refused" or "used"; any other exception is a finding."""
+    """Write, load and use a file; return "refused" or "used". Any other exception is a finding."""
     file.write(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -208,7 +208,7 @@ def attempt(file: Forged, path: Path) -> str:
 
 
 def use(model: Any) -> None:
-    """Predict, score and learn on rows that suit the model."""
+    """Predict, score and learn on suitable rows."""
     if isinstance(model, maxmargin.StreamRanker):
         sample = {"f0": 1.0, "f2": 2.0, "unknown": 1.0}
         model.predict_one(sample)
@@ -265,7 +265,7 @@ def is_fitted(model: Any) -> bool:
 
 
 def rows_for(model: Any) -> Any:
-    """A few rows, or texts, that the model can take; None for one that is too wide to try."""
+    """Return a few rows or texts for the model; None if it is too wide."""
     first = next(step for step in flat(model) if step not in (None, "passthrough"))
     if hasattr(first, "vocabulary_"):
         return TEXTS[:3]
@@ -278,13 +278,13 @@ def rows_for(model: Any) -> Any:
 
 
 def unit(steps: list[Any]) -> Any:
-    """The units of the columns: those that the first scaler has seen, 1 where there is none."""
+    """Return the units of the columns: those of the first scaler, or 1."""
     scalings = (scaling(step) for step in steps if hasattr(step, "transform"))
     return next((scale for _, scale in filter(None, scalings)), 1.0)
 
 
 def table_for(step: ColumnTransformer) -> pd.DataFrame:
-    """A few rows of the shop, its price in the units that its part knows, missing where it may be."""
+    """Return a few rows of the shop, with prices in the units of the scaler, missing if allowed."""
     frame = SHOP.head(3).copy()
     for _, part, columns in step.transformers_:
         if columns == ["price"]:
@@ -297,7 +297,7 @@ def table_for(step: ColumnTransformer) -> pd.DataFrame:
 
 
 def flat(model: Any) -> list[Any]:
-    """The steps of a pipeline, of pipelines in it and of what is tuned, or the model."""
+    """Return the steps of a model, of its pipelines and of the estimator of a tuner."""
     if isinstance(model, ThresholdTuner):
         return flat(model.estimator_)
     return [one for _, step in model.steps for one in flat(step)] if hasattr(model, "steps") else [model]

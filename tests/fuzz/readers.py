@@ -1,4 +1,4 @@
-"""Data files with something wrong in them: a reader answers with data or with a DataFormatError."""
+"""Changed data files: a reader returns data or raises DataFormatError."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _mulan(path: Path) -> Any:
 
 
 def _mail(path: Path) -> Any:
-    """The file as a message in a folder."""
+    """Read the file as a message in a folder."""
     folder = path.with_name("mailbox") / "inbox"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "1").write_bytes(path.read_bytes())
@@ -67,7 +67,7 @@ def _mail(path: Path) -> Any:
 
 
 def _table(kind: str, **where: Any) -> Callable[[Path], Any]:
-    """A reader of tables with words."""
+    """Return a reader of tables with words."""
     return lambda path: read_mixed(Source(path, kind), LabelColumns(**where), kind_of_values, kinds={})
 
 
@@ -139,12 +139,12 @@ WORDS = [
 
 @functools.cache
 def start(name: str) -> bytes:
-    """A sound file for a reader."""
+    """Return a sound file for a reader."""
     return READERS[name][1]()
 
 
 def mutated(rng: random.Random, start: bytes) -> bytes:
-    """The file with a few stretches replaced, repeated or cut off."""
+    """Replace, repeat or cut off a few parts of the file."""
     text = start
     for _ in range(rng.randint(1, 5)):
         at = rng.randint(0, len(text))
@@ -157,7 +157,7 @@ def mutated(rng: random.Random, start: bytes) -> bytes:
 
 
 def attempt(name: str, content: bytes, path: Path) -> str:
-    """Read a file: "refused" or "used"; any other exception is a finding."""
+    """Read a file; return "refused" or "used". Any other exception is a finding."""
     path.write_bytes(content)
     read = READERS[name][0]
     with warnings.catch_warnings():

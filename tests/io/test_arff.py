@@ -113,7 +113,7 @@ def test_other_ways_to_name_the_labels(tmp_path):
 @pytest.mark.parametrize(
     "arguments", [{}, {"target": "a", "labels": 1}, {"labels": "meka", "target": "a"}, {"labels": "sweet"}]
 )
-def test_labels_must_be_told_in_one_way(tmp_path, arguments):
+def test_labels_are_named_in_one_way(tmp_path, arguments):
     with pytest.raises(ValueError, match=r"exactly one|not one string"):
         read_arff(files(tmp_path, HEAD)[0], **arguments)
 

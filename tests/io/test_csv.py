@@ -110,7 +110,7 @@ def test_missing_class(tmp_path):
 
 
 @pytest.mark.parametrize("where", [{}, {"labels": 1, "target": "a"}, {"labels": "tag"}])
-def test_labels_must_be_told_in_one_way(tmp_path, where):
+def test_labels_are_named_in_one_way(tmp_path, where):
     with pytest.raises(ValueError, match=r"exactly one|not one string"):
         read_csv(written(tmp_path, "a,l\n1,0\n"), **where)
 

@@ -1,4 +1,4 @@
-"""A model file holds what its classes declare, and nothing else, in both directions."""
+"""A model file holds only what its classes declare; `save` and `load` both check."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ X, Y = RNG.normal(size=(30, 4)), (RNG.random((30, 3)) < 0.5).astype(int)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Files of models that are no fixtures."""
+    """Files of models that are not fixtures."""
     folder = tmp_path_factory.mktemp("made")
     K = X @ X.T
     for name, model in {
@@ -317,7 +317,7 @@ def test_what_load_refuses_save_refuses(tmp_path):
 @pytest.mark.parametrize("scaler", [StandardScaler(), MinMaxScaler(), RobustScaler(), MaxAbsScaler()])
 @pytest.mark.parametrize("units", [1e-38, 1e38])
 def test_pipelines_hold_features_in_any_units(scaler, units, tmp_path):
-    """What a first scaler takes off and divides by is of the size of X, and no reason to refuse it."""
+    """The shift and scale of a first scaler have the size of X, so they are never refused."""
     rows = units * (100 + X)
     model = make_pipeline(scaler, maxmargin.MultiLabelSVC()).fit(rows, Y)
     maxmargin.save(model, tmp_path / "m.mm")
@@ -356,7 +356,10 @@ PROJECTED = {
         TEXTS,
     ),
     "all of few": (make_pipeline(SelectKBest(k="all"), PCA(1), maxmargin.MultiClassSVC()), X),
-    "told": (make_pipeline(SelectKBest(mutual_info_classif, k=1), maxmargin.MultiClassSVC()), X),
+    "information": (
+        make_pipeline(SelectKBest(mutual_info_classif, k=1), maxmargin.MultiClassSVC()),
+        X,
+    ),
     "frames": (
         make_pipeline(
             SelectKBest(k=3).set_output(transform="pandas"),

@@ -1,4 +1,4 @@
-"""`fetch` against a local server: whatever goes wrong, one clear error and no half-written file."""
+"""`fetch` against a local server: every fault gives one clear error and no half-written file."""
 
 import gzip
 import hashlib

@@ -245,7 +245,7 @@ def test_without_the_repository_a_folder_laid_out_by_mulan_is_read(installed):
 
 
 def test_the_loaders_are_found_from_anywhere(tmp_path):
-    """The command line does not run in the checkout, yet finds what lies beside the package."""
+    """The command line runs elsewhere, but finds the loaders in the checkout of the package."""
     program = "from maxmargin.io.registry import research_builders; assert 'poker' in research_builders()"
     source = Path(registry.__file__).parents[2]
     env = {**os.environ, "PYTHONPATH": str(source)}

@@ -1,4 +1,4 @@
-"""The reader of mail folders: order, words, and everything that is broken in old mail."""
+"""The reader of mail folders: order, words, and faults of old mail."""
 
 import io
 import os

@@ -1,6 +1,6 @@
-"""Files written before: each one loads and predicts what it predicted then.
+"""Model files of earlier versions load and give the same predictions.
 
-`expected.json` holds the samples, and what each model of the folder answered when it was saved.
+`expected.json` holds the samples and the predictions of each model at the time of saving.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ X = np.array(EXPECTED["X"])
 GROUPED = {"lengths": EXPECTED["lengths"]}
 
 
-def asked(model):
-    """The samples and options of the questions that were asked of a model."""
+def question(model):
+    """Return the samples and options for the predictions of a model."""
     if type(model).__name__ in ("ChainSVC", "LatentSVC"):
         return X, GROUPED
     return (np.abs(X) if type(model).__name__ == "LabelRanker" else X), {}
@@ -49,7 +49,7 @@ def test_a_file_of_the_version_before_answers_as_then(name):
         samples = [{f"f{j}": abs(value) for j, value in enumerate(row)} for row in X.tolist()]
         assert [model.predict_one(sample) for sample in samples] == then["predictions"]
         return
-    samples, options = asked(model)
+    samples, options = question(model)
     assert plain(model.predict(samples, **options)) == then["predictions"]
     if then["scores"] is not None:
         scores = model.decision_function(samples, **options)

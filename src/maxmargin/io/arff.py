@@ -67,7 +67,7 @@ def read_mulan(
     tree = read_label_xml(xml)
     header, lines = _open(arff, drop, encoding, progress)
     positions = _match(tree.names, header)
-    data = _read_rows(header, lines, sorted(positions), False, drop, dtype)
+    data = Table(header, sorted(positions), False, drop).read(lines, dtype)
     column = {position: k for k, position in enumerate(sorted(positions))}
     parents = np.full(len(positions), -1)
     for position, parent in zip(positions, tree.parents, strict=True):
@@ -134,7 +134,7 @@ def read_arff(
     if where is None:
         where = _meka_columns(header)
     label_columns = where.find(header.names, path, header.data_line)
-    return _read_rows(header, lines, label_columns, where.target is not None, drop, dtype)
+    return Table(header, label_columns, where.target is not None, drop).read(lines, dtype)
 
 
 @dataclass(frozen=True)
@@ -232,15 +232,6 @@ def _open(
     if absent:
         raise header.error(f"no attribute is called {absent[0]!r} (to drop)")
     return header, lines
-
-
-def _read_rows(
-    header: Header, lines: Lines, label_columns: list[int], single: bool, drop: Sequence[str], dtype: Any
-) -> Dataset:
-    table = Table(header, label_columns, single, drop)
-    for line, text in lines:
-        table.add(line, text)
-    return table.dataset(dtype)
 
 
 def _meka_columns(header: Header) -> LabelColumns:
@@ -411,8 +402,10 @@ class Table:
         elif value != 0:
             (self.y if encoder.kind == "label" else self.x).add(encoder.column, value)
 
-    def dataset(self, dtype: Any) -> Dataset:
-        """Return the collected rows."""
+    def read(self, lines: Lines, dtype: Any) -> Dataset:
+        """Return all rows."""
+        for line, text in lines:
+            self.add(line, text)
         if self.sparse is None:
             raise DataFormatError("the file has no rows after @data", self.header.path)
         names = tuple(self.header.attributes[j].name for j in self.label_columns)

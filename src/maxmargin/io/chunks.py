@@ -29,17 +29,7 @@ def stream_svmlight(
     header_lines: int = 0,
     n_samples: int | None = None,
 ) -> Iterator[sp.csr_array]:
-    """Yield CSR matrices of about a MiB of text each.
-
-    Parameters
-    ----------
-    path : path-like
-        The file, plain or packed as .xz or .gz, with or without labels.
-    n_features : int
-        Number of columns; a larger index is an error.
-    zero_based, dtype, progress, header_lines, n_samples
-        As in `read_svmlight`.
-    """
+    """Yield CSR matrices of about a MiB of text each; arguments as in `read_svmlight`."""
     largest = float(np.finfo(dtype).max)
     rules = Rules(path, True, None, n_features, 0 if zero_based else 1, largest, header_lines, n_samples)
     for part in parsed_blocks(rules, progress):
@@ -59,17 +49,7 @@ def stream_csv(
     dtype: Any = np.float64,
     progress: Progress | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yield matrices of up to 4096 rows with the named columns, in that order.
-
-    Parameters
-    ----------
-    path : path-like
-        The file, plain or packed as .xz or .gz.
-    columns : sequence of str
-        Names in the first line, or c0, c1, ... for a file without header; other columns are ignored.
-    header, delimiter, encoding, dtype, progress
-        As in `read_csv`.
-    """
+    """Yield matrices of up to 4096 rows with the given columns only, in the given order."""
     names, rows = open_csv(path, header, delimiter, encoding, progress)
     chosen = _positions(columns, names, path)
     found: list[list[float]] = []
@@ -90,17 +70,7 @@ def stream_arff(
     dtype: Any = np.float64,
     progress: Progress | None = None,
 ) -> Iterator[Any]:
-    """Yield matrices of up to 4096 rows with the named columns, in that order, dense or CSR as the file.
-
-    Parameters
-    ----------
-    path : path-like
-        The file, plain or packed as .xz or .gz.
-    columns : sequence of str
-        Feature names as returned by `read_arff`; other attributes are ignored.
-    encoding, dtype, progress
-        As in `read_arff`.
-    """
+    """Yield matrices of up to 4096 rows with the given features only, in the given order, dense or CSR."""
     lines = text_lines(path, encoding, progress)
     header = read_header(path, lines)
     wanted = set(columns)
@@ -119,7 +89,7 @@ def stream_arff(
 def stream_parquet(
     path: PathLike, columns: Sequence[str], *, dtype: Any = np.float64, progress: Progress | None = None
 ) -> Iterator[np.ndarray]:
-    """Yield matrices of up to 4096 rows with the named columns, in that order.
+    """Yield matrices of up to 4096 rows with the given columns only, in the given order.
 
     `progress` is called with (rows read, rows in all).
     """

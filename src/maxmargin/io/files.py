@@ -139,13 +139,8 @@ def atomic_write(path: PathLike, *, pack: bool = False) -> Iterator[IO[bytes]]:
     The data goes to a temporary file in the same folder, which then replaces the target in one step. On
     any error the temporary file is removed and the old target stays. A replaced file keeps its
     permissions; symbolic links are followed. Temporary files of killed writers are removed by the next
-    write to the same name, and after a day by any write to the folder.
-
-    Parameters
-    ----------
-    path : path-like
-    pack : bool, default=False
-        Whether to compress the file if its name ends in .xz or .gz.
+    write to the same name, and after a day by any write to the folder. With `pack`, a name that ends in
+    .xz or .gz makes a compressed file.
     """
     target = Path(os.path.realpath(path))
     before = _status(target, path)

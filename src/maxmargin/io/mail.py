@@ -105,9 +105,9 @@ def _messages(path: Path) -> Iterator[tuple[str, str, Message]]:
     parts = [PurePosixPath(name).parts for name, _ in files]
     # The top directory of an archive is usually the mailbox itself, not a folder.
     skip = 1 if parts and all(len(p) > 2 for p in parts) and len({p[0] for p in parts}) == 1 else 0
-    for place, (_, content) in zip(parts, files, strict=True):
-        if len(place) - skip > 1:
-            yield "/".join(place[skip:-1]), place[-1], message_from_bytes(content)
+    for names, (_, content) in zip(parts, files, strict=True):
+        if len(names) - skip > 1:
+            yield "/".join(names[skip:-1]), names[-1], message_from_bytes(content)
 
 
 def _files_of_directory(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -174,13 +174,13 @@ def _part_text(part: Message) -> str:
 
 def _without_tags(text: str) -> str:
     """Return the text between tags, without styles and scripts, in one pass."""
-    pieces, at, last = [], 0, text.rfind(">")
+    texts, at, last = [], 0, text.rfind(">")
     ends = [(found.start(), found.end()) for found in _CLOSING.finditer(text)][::-1]
     while 0 <= (start := text.find("<", at)) < last:
-        pieces.append(text[at:start])
+        texts.append(text[at:start])
         opening = _OPENING.match(text, start)
         if opening:
             while ends and ends[-1][0] < opening.end():
                 ends.pop()
         at = ends[-1][1] if opening and ends else text.index(">", start) + 1
-    return " ".join([*pieces, text[at:]])
+    return " ".join([*texts, text[at:]])

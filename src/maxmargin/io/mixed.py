@@ -213,31 +213,12 @@ def read_mixed(
 ) -> Dataset:
     """Read a whole table.
 
-    Parameters
-    ----------
-    source : Source
-    where : LabelColumns
-        A single named column that is not 0/1 is a column of tags.
-    kind_of : callable
-        Chooses the kind of a column from its values and its name.
-    kinds : mapping of str to str
-        Columns with a given kind.
-    complete : bool
-        Whether `kinds` lists all features.
-    drop : sequence of str
-        Columns to leave out.
-    separator : str or None
-        Separator of tags; None chooses among ``;``, ``|`` and ``,``.
-    labels : sequence of str or None
-        The tags of a model; other tags get columns after these.
-    dtype : dtype
-        Type of the features if all are numbers.
+    A single label column that is not 0/1 is a column of tags: None as `separator` chooses among `SEPARATORS`;
+    `labels` are the tags of a model, other tags get columns after these. `kinds` gives the kinds of some
+    columns, or of all features if it is `complete`; `kind_of` chooses the others from values and name.
 
-    Returns
-    -------
-    Dataset
-        X is an array of numbers, or of objects if there are words; `extras["columns"]` has the
-        kind of every feature, `extras["tagged"]` whether the labels are a column of tags.
+    X is an array of numbers, or of objects if there are words. `extras["columns"]` has the kind of every
+    feature, `extras["tagged"]` says whether the labels are a column of tags.
     """
     lines, columns = _collect(source)
     names = list(columns)

@@ -288,18 +288,16 @@ def _pattern(value: Any) -> str | None:
     return None
 
 
-def _ngrams(value: Any) -> str | None:
-    pair = isinstance(value, tuple) and len(value) == 2 and all(type(n) is int for n in value)
-    if pair and 1 <= value[0] <= value[1] <= LONGEST_NGRAM:
-        return None
-    return f"expected two numbers from 1 to {LONGEST_NGRAM}, the smaller first"
+def _pair(low: float, high: float, *kinds: type) -> Callable[[Any], str | None]:
+    """Accept a tuple of two numbers of the given types, in order and within bounds."""
 
+    def complaint(value: Any) -> str | None:
+        pair = isinstance(value, tuple) and len(value) == 2 and all(type(x) in kinds for x in value)
+        if pair and low <= value[0] <= value[1] <= high:
+            return None
+        return f"expected two numbers from {low:g} to {high:g}, the smaller first"
 
-def _range(value: Any) -> str | None:
-    pair = isinstance(value, tuple) and len(value) == 2 and all(type(x) in (int, float) for x in value)
-    if pair and -LARGEST <= value[0] <= value[1] <= LARGEST:
-        return None
-    return "expected two numbers, the smaller first"
+    return complaint
 
 
 def _words(value: Any) -> str | None:
@@ -450,6 +448,7 @@ _FITTED: dict[str, Field] = {
 _SEEN: dict[str, Field] = {"n_samples_seen_": Checked(_counts)}
 _COLUMNS: Array = floats("n_features")
 _SCALES: Array = floats("n_features", low=1 / LARGEST)
+_RANGE = Checked(_pair(-LARGEST, LARGEST, int, float))
 _TEXT: dict[str, Field] = {
     "input": chosen("content"),
     "encoding": chosen("utf-8", "utf8", "latin-1", "ascii", "cp1252", "utf-16"),
@@ -459,7 +458,7 @@ _TEXT: dict[str, Field] = {
     "analyzer": chosen("word", "char", "char_wb"),
     "token_pattern": Checked(_pattern),
     "stop_words": Checked(_words),
-    "ngram_range": Checked(_ngrams),
+    "ngram_range": Checked(_pair(1, LONGEST_NGRAM, int)),
     "vocabulary": Checked(_words),
     "dtype": chosen(np.float64, np.float32, np.int64, np.int32),
 }
@@ -495,10 +494,12 @@ STEPS: dict[str, tuple[str, State]] = {
             **dict.fromkeys(("min_", "data_min_", "data_max_", "data_range_"), _COLUMNS),
         },
         None,
-        {"feature_range": Checked(_range)},
+        {"feature_range": _RANGE},
     ),
     "Normalizer": _scaler({}),
-    "RobustScaler": _centred("RobustScaler", {}, {"quantile_range": Checked(_range)}),
+    "RobustScaler": _centred(
+        "RobustScaler", {}, {"quantile_range": Checked(_pair(-LARGEST, LARGEST, int, float))}
+    ),
     "StandardScaler": _centred("StandardScaler", {**_SEEN, "var_": replace(_COLUMNS, none=True)}),
     "OneHotEncoder": _scaler(
         {
