@@ -98,7 +98,7 @@ def test_from_graph():
     for graph, labels, match in (
         ([("a", "b")], None, "pass labels"),
         ([("a", "z")], ["a", "b"], "'z', which is not among the labels"),
-        ([(0, 1, -1.0)], None, "nonnegative"),
+        ([(0, 1, -1.0)], None, "must not be negative"),
         (np.array([[0, 1], [2, 0]]), None, "symmetric"),
         ([], None, "non-empty"),
     ):

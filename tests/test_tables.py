@@ -32,11 +32,13 @@ TAGS = [
 KINDS = {"price": "number", "stock": "number", "sold": "number", "colour": "category", "title": "text"}
 
 
-def test_kinds_are_seen_and_can_be_told():
+def test_kinds_are_inferred_or_named():
     assert column_kinds(SHOP) == column_kinds(pl.from_pandas(SHOP)) == KINDS
     assert column_kinds(SHOP.astype({"colour": "category"}))["colour"] == "category"
-    told = maxmargin.prepare(SHOP, text=["colour"], categories=["stock"], drop=["sold"])
-    assert [(name, columns) for name, _, columns in told.transformers] == [
+    with pytest.warns(FutureWarning, match="told is deprecated; use kinds"):
+        assert column_kinds(SHOP, told={"stock": "text"}) == KINDS | {"stock": "text"}
+    named = maxmargin.prepare(SHOP, text=["colour"], categories=["stock"], drop=["sold"])
+    assert [(name, columns) for name, _, columns in named.transformers] == [
         ("numbers", ["price"]), ("categories", ["stock"]), ("text_0", "colour"), ("text_1", "title"),
     ]  # fmt: skip
 
@@ -55,9 +57,9 @@ def test_what_cannot_be_prepared_is_named():
         maxmargin.prepare(pd.DataFrame({"tags": [["a"], ["b"]]}))
     with pytest.raises(ValueError, match="No column is called 'titel'; there are 'price'"):
         maxmargin.prepare(SHOP, text=["titel"])
-    with pytest.raises(ValueError, match="'title' is told to be a category and a text"):
+    with pytest.raises(ValueError, match="'title' is named as a category and a text"):
         maxmargin.prepare(SHOP, text=["title"], categories=["title"])
-    with pytest.raises(TypeError, match=r"in a list: \['title'\]"):
+    with pytest.raises(TypeError, match=r"must be a list of names, such as \['title'\]"):
         maxmargin.prepare(SHOP, text="title")
     with pytest.raises(TypeError, match=r"must be a data frame .* Got a ndarray"):
         maxmargin.prepare(np.zeros((2, 2)))
@@ -152,7 +154,7 @@ def test_the_best_of_a_search_is_saved_and_the_search_says_so(tmp_path):
     (lambda c: vars(c.transformers_[0][1][0]).update(statistics_=np.array([np.nan, 1])), "keep_empty"),
     (lambda c: setattr(c.transformers_[1][1], "_n_features_outs", [7]), "widths"),
     (lambda c: setattr(c.transformers_[1][1], "categories_", [np.array(["a", "a"], object)]), "twice"),
-    (lambda c: c.transformers_.__setitem__(1, ("c", c.transformers_[1][1], ["stock"])), "others than"),
+    (lambda c: c.transformers_.__setitem__(1, ("c", c.transformers_[1][1], ["stock"])), "differ from"),
     (lambda c: setattr(c, "n_features_in_", 2**40), "n_features"),
     (lambda c: c.set_params(transformers=[("n", StandardScaler(), slice(0, 2))]), "slices"),
     (lambda c: c.set_params(n__simpleimputer__add_indicator=True), "add_indicator"),

@@ -200,7 +200,7 @@ COMMANDS = {
     "fit t.csv -o m.mm --target kind --drop colours": (1, "to drop, no column is called 'colours' (1 absent); did you mean 'colour'"),
     "fit t.csv -o m.mm --target kind --text kind": (1, "column 'kind' holds the labels"),
     "fit t.csv -o m.mm --target kind --numbers colour": (1, "column 'colour': 'red' is not a number"),
-    "fit t.csv -o m.mm --target kind --text size --numbers size": (1, "'size' is told to be a number and a text"),
+    "fit t.csv -o m.mm --target kind --text size --numbers size": (1, "'size' is named as a number and a text"),
     "fit t.csv -o m.mm --target kind --scale maxabs": (2, "--scale maxabs is for numbers only"),
     "fit t.csv -o m.mm --labels tags --separator=": (2, "--separator is empty; give the text between tags"),
     "fit t.csv -o m.mm --labels tags --tree circle.csv": (2, "--tree: circle.csv: edges contain a cycle through 'x'"),

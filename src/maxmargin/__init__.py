@@ -1,8 +1,7 @@
 """Max-margin classification with many labels.
 
-The public names are resolved on first use, so that importing the package costs
-next to nothing: neither numba nor matplotlib is loaded before a fit or a plot asks
-for it.
+Public names are imported on first use, so ``import maxmargin`` is fast: fits import numba, and plots import
+matplotlib.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from maxmargin._names import ESTIMATORS, FUNCTIONS, ROOMS, VERSION, WRAPPERS
+from maxmargin._names import ESTIMATORS, FUNCTIONS, MODULES, VERSION, WRAPPERS
 
 __version__ = VERSION
-__all__ = sorted(["__version__", *ESTIMATORS, *WRAPPERS, *FUNCTIONS, *ROOMS])
+__all__ = sorted(["__version__", *ESTIMATORS, *WRAPPERS, *FUNCTIONS, *MODULES])
 
 if TYPE_CHECKING:
     from maxmargin import (
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ROOMS:
+    if name in MODULES:
         return importlib.import_module(f"maxmargin.{name}")
     module = ESTIMATORS.get(name) or WRAPPERS.get(name) or FUNCTIONS.get(name)
     if module is None:

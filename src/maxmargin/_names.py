@@ -1,7 +1,6 @@
-"""The version of the package, its public names and the module each one lives in.
+"""The version of the package, its public names, and their modules.
 
-The lazy look-up of the package, its ``__all__`` and the classes that a model file may name are all
-read from here.
+The package imports names from these tables on first use, and model files may only name these classes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ ESTIMATORS = {
     "StreamRanker": "maxmargin.ranking.stream",
     "SubmodularSVC": "maxmargin.submodular.estimator",
 }
-# Meta-estimators: what makes decisions of the scores of an estimator.
+# Meta-estimators.
 WRAPPERS = {
     "Calibrated": "maxmargin.decisions.calibrated",
     "LabelSets": "maxmargin.decisions.sets",
@@ -31,7 +30,7 @@ FUNCTIONS = {
     "save": "maxmargin.io.model_file",
     "to_onnx": "maxmargin.export.onnx_file",
 }
-ROOMS = (
+MODULES = (
     "baselines",
     "datasets",
     "decisions",

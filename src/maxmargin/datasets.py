@@ -1,4 +1,4 @@
-"""Data: readers and writers of the usual formats, and `load` for the data sets of the field.
+"""Readers and writers of data formats, and `load` for benchmark data sets.
 
 >>> from maxmargin import datasets
 >>> data = datasets.load("yeast", split="train")

@@ -1,8 +1,8 @@
 """Label-correlation matrices R: build, check, shrink, normalise.
 
-R is symmetric positive semi-definite with a positive diagonal; R[l, k] > 0 says that labels
-l and k tend to be on together. A singular R is fine. Only the product of R and C matters
-(scaling R by c is scaling C by c), so builders return a unit diagonal.
+R is symmetric and positive semi-definite with a positive diagonal, and may be singular. R[l, k] > 0 means
+that labels l and k tend to be on together. Only the product of R and C matters, so the functions here return
+a unit diagonal.
 
 Examples
 --------
@@ -32,23 +32,23 @@ RANK = 1e-12
 
 
 def identity(labels: Any) -> np.ndarray:
-    """No correlation: one independent classifier per label (their number, or a label matrix)."""
+    """Return no correlation: independent labels. `labels` is their number, or a label matrix."""
     return np.eye(labels if np.ndim(labels) == 0 else np.shape(labels)[1])
 
 
 def from_categories(signatures: Any, weights: Any = None, shrinkage: float = 0.0) -> np.ndarray:
-    """R = sum over categories c of p(c) y_c y_c', the prior for zero-shot learning.
+    """Return R = sum over categories c of p(c) y_c y_c', the prior for zero-shot learning.
 
     Parameters
     ----------
     signatures : array-like of shape (n_categories, n_labels)
-        What each category looks like: 0/1 or -1/+1, or real strengths (then normalised to a
-        unit diagonal).
+        The labels of each category: 0/1 or -1/+1, or real numbers; R is then normalised to a unit
+        diagonal.
     weights : array-like of shape (n_categories,), default=None
-        How likely each category is; normalised to sum one, uniform when None.
+        Probability of each category, up to a factor; None means uniform.
     shrinkage : float in [0, 1], default=0
-        Mix with the identity, see `shrink`. Use a positive value when there are very few
-        categories: R has at most their number as rank.
+        Weight of the identity, see `shrink`. Use a positive value for few categories: the rank of R is at
+        most their number.
     """
     S = _matrix(signatures, "signatures")
     if np.isin(S, (0, 1)).all():
@@ -63,18 +63,17 @@ def from_categories(signatures: Any, weights: Any = None, shrinkage: float = 0.0
 
 
 def from_labels(Y: Any, method: str = "correlation", shrinkage: float | None = None) -> np.ndarray:
-    """Estimate R from label indicators of held-out samples.
+    """Estimate R from label indicators.
 
     Parameters
     ----------
     Y : array-like or sparse matrix of shape (n_samples, n_labels)
         Indicators, 0/1 or -1/+1.
     method : {"correlation", "second_moment"}, default="correlation"
-        "correlation" centres and scales each label (a constant label gets a row of the
-        identity); "second_moment" is Y'Y/n of the signs, which for rare labels is close to
-        rank one.
+        "correlation" centres and scales each label; a constant label gets a row of the identity.
+        "second_moment" is Y'Y/n of the signs; for rare labels it is close to rank one.
     shrinkage : float in [0, 1], default=None
-        Mix with the identity; None means 0.1 for "correlation" and 0 for "second_moment".
+        Weight of the identity; None means 0.1 for "correlation" and 0 for "second_moment".
     """
     S = _matrix(Y, "Y")
     if np.isin(S, (0, 1)).all():
@@ -104,17 +103,17 @@ def from_labels(Y: Any, method: str = "correlation", shrinkage: float | None = N
 
 
 def from_graph(graph: Any, labels: Any = None, strength: float = 10.0) -> np.ndarray:
-    """R = (I + strength L)^-1 with a unit diagonal, L the Laplacian of a graph of related labels.
+    """Return R = (I + strength L)^-1 with a unit diagonal, for the Laplacian L of a graph of labels.
 
     Parameters
     ----------
     graph : matrix of shape (n_labels, n_labels), or sequence of (label, label) or (label, label, weight)
-        Weights of the edges, symmetric and nonnegative; or the edges themselves.
+        Symmetric nonnegative weights of the edges, or a list of the edges.
     labels : sequence, default=None
-        The labels in the order of the columns of y, for edges that call them by name; without it edges
-        are pairs of column numbers, and there are as many labels as the largest of them says.
+        The labels in the order of the columns of y, if edges contain names. None means that edges contain
+        column numbers; the largest of them is the last label.
     strength : float, default=10.0
-        How much neighbours have in common; at 0 nothing.
+        Larger values give larger correlations of neighbours; 0 gives none.
 
     Examples
     --------
@@ -132,29 +131,29 @@ def from_graph(graph: Any, labels: Any = None, strength: float = 10.0) -> np.nda
             raise ValueError("graph must be a square, symmetric matrix of nonnegative weights, or edges.")
     else:
         edges = [(*edge, 1.0) if len(edge) == 2 else tuple(edge) for edge in graph]
-        place = _places([edge[:2] for edge in edges], labels, strict=True)
-        A = np.zeros((len(place), len(place)))
+        number = _numbers([edge[:2] for edge in edges], labels, strict=True)
+        A = np.zeros((len(number), len(number)))
         for a, b, weight in edges:
             if not weight >= 0:
-                raise ValueError(f"graph has an edge of weight {weight!r}; weights are nonnegative numbers.")
-            A[place[a], place[b]] = A[place[b], place[a]] = weight
+                raise ValueError(f"graph has an edge of weight {weight!r}; weights must not be negative.")
+            A[number[a], number[b]] = A[number[b], number[a]] = weight
     np.fill_diagonal(A, 0.0)
     return normalise(np.linalg.inv(np.eye(len(A)) + strength * (np.diag(A.sum(axis=1)) - A)))
 
 
 def from_tree(edges: Any, labels: Any = None, strength: float = 1.0) -> np.ndarray:
-    """What labels inherit from common ancestors, with a unit diagonal.
+    """Return the correlations of labels with common ancestors in a tree.
 
-    The weights of a label are a sum: a part of its own, and what every ancestor hands down. All are
-    independent; a part that is handed down has the variance `strength`, one that is not has 1.
+    The weight vector of a label is modelled as the sum of independent vectors, one of the label and one of
+    each ancestor. Those of nodes with children have the variance `strength`, the others 1.
 
     Parameters
     ----------
     edges : sequence of (parent, child)
         A label may have several parents.
     labels : sequence, default=None
-        The labels in the order of the columns of y; edges may have further nodes above them. Without
-        it nodes are column numbers, and all are labels.
+        The labels in the order of the columns of y; edges may contain further ancestors. None means that
+        edges contain column numbers, and all nodes are labels.
     strength : float, default=1.0
 
     Examples
@@ -168,71 +167,72 @@ def from_tree(edges: Any, labels: Any = None, strength: float = 1.0) -> np.ndarr
     """
     if not 0 < strength < np.inf:
         raise ValueError(f"strength must be a positive number. Got {strength!r} instead.")
-    place = _places(edges, labels)
-    lineage = np.eye(len(place))
-    for node, above in ancestors(edges, place).items():
-        lineage[place[node], [place[name] for name in above]] = 1.0
-    variance = np.ones(len(place))
-    variance[[place[parent] for parent, _ in edges]] = strength
-    n = len(place) if labels is None else len(list(labels))
+    number = _numbers(edges, labels)
+    lineage = np.eye(len(number))
+    for node, above in ancestors(edges, number).items():
+        lineage[number[node], [number[name] for name in above]] = 1.0
+    variance = np.ones(len(number))
+    variance[[number[parent] for parent, _ in edges]] = strength
+    n = len(number) if labels is None else len(list(labels))
     return normalise((lineage * variance)[:n] @ lineage[:n].T)
 
 
 def ancestors(edges: Any, nodes: Any) -> dict[Any, set[Any]]:
-    """All nodes above each node of a tree (or of a graph without cycles)."""
+    """Return the ancestors of each node of a tree, or of a directed graph without cycles."""
     parents: dict[Any, list[Any]] = {}
     for parent, child in edges:
         parents.setdefault(child, []).append(parent)
     found: dict[Any, set[Any]] = {}
 
-    def climb(node: Any, path: tuple[Any, ...]) -> set[Any]:
+    def above_of(node: Any, path: tuple[Any, ...]) -> set[Any]:
         if node in path:
             raise ValueError(f"edges contain a cycle through {node!r}; a child cannot be its own ancestor.")
         if node not in found:
             above = set(parents.get(node, ()))
             for parent in parents.get(node, ()):
-                above |= climb(parent, (*path, node))
+                above |= above_of(parent, (*path, node))
             found[node] = above
         return found[node]
 
     for node in nodes:
-        climb(node, ())
+        above_of(node, ())
     return found
 
 
-def _places(edges: Any, labels: Any, strict: bool = False) -> dict[Any, int]:
-    """The number of every node: labels first, in their order, then others."""
+def _numbers(edges: Any, labels: Any, strict: bool = False) -> dict[Any, int]:
+    """Return the number of every node: labels first, then others."""
     pairs = [tuple(edge) for edge in edges]
     if not pairs or any(len(pair) != 2 for pair in pairs):
         raise ValueError("edges must be a non-empty sequence of pairs.")
     named = dict.fromkeys(name for pair in pairs for name in pair)
     if labels is None:
         if not all(isinstance(name, (int, np.integer)) and name >= 0 for name in named):
-            raise ValueError("edges call labels by name; pass labels, in the order of the columns of y.")
+            raise ValueError("edges contain names; pass labels, in the order of the columns of y.")
         return {k: k for k in range(int(max(named)) + 1)}
-    place = {name: k for k, name in enumerate(list(labels))}
-    unknown = [name for name in named if name not in place]
+    number = {name: k for k, name in enumerate(list(labels))}
+    unknown = [name for name in named if name not in number]
     if strict and unknown:
         raise ValueError(f"an edge names {unknown[0]!r}, which is not among the labels.")
-    return place | {name: len(place) + k for k, name in enumerate(unknown)}
+    return number | {name: len(number) + k for k, name in enumerate(unknown)}
 
 
 def learned(estimator: Any, X: Any, y: Any, n_rounds: int = 5, shrinkage: float = 0.1) -> np.ndarray:
-    """R learnt together with the weights W: the trace of R is n_labels, and (W, R) minimise the objective.
+    """Learn R together with the weights W: minimise the objective over both, with trace(R) = n_labels.
 
-    Fits of `estimator` for a fixed R alternate with the best R for fixed weights, which is proportional to
-    the square root of W W' (Zhang, Yeung, "A convex formulation for learning task relationships in
-    multi-task learning", UAI 2010). Fit an estimator with the result as its `prior`: its certificate is that
-    of the final R. Its diagonal is not one: R also says how large the weights of a label may be.
+    Fits of `estimator` with fixed R alternate with the best R for fixed W, which is proportional to the
+    square root of W W' (Zhang, Yeung, "A convex formulation for learning task relationships in multi-task
+    learning", UAI 2010). Fit an estimator with the result as its `prior`; its certificate holds for this R.
+    The diagonal of R is not one: a large entry allows large weights of the label.
 
     Parameters
     ----------
     estimator : MultiLabelSVC
-        With the C to use; its own `prior` is where the rounds start.
+        Its `prior` is the R of the first round.
     X, y : as for its `fit`
     n_rounds : int, default=5
     shrinkage : float in (0, 1], default=0.1
-        Size of what is added to the square root of W W', relative to its mean eigenvalue, to keep R regular.
+        A multiple of the identity, this factor times the mean eigenvalue, is added to the square root of
+        W W' to make R positive definite.
 
     Examples
     --------
@@ -258,39 +258,39 @@ def learned(estimator: Any, X: Any, y: Any, n_rounds: int = 5, shrinkage: float 
 
 
 def best_for(products: np.ndarray, shrinkage: float) -> np.ndarray:
-    """The R of trace n_labels that is best for weights with the inner products W W'."""
+    """Return the best R with trace n_labels for weights with the inner products W W'."""
     eigenvalues, vectors = np.linalg.eigh((products + products.T) / 2)
     roots = np.sqrt(np.maximum(eigenvalues, 0.0))
     mean = roots.mean()
     roots = roots + shrinkage * mean if mean > 0 else np.ones_like(roots)
     R = (vectors * (roots * len(roots) / roots.sum())) @ vectors.T
-    # A label without weights is tied to no other, not even by rounding: a prior would inform it.
-    weighty = products.any(axis=1)
-    R *= np.outer(weighty, weighty) | np.eye(len(R), dtype=bool)
+    # Labels without weights must have exactly zero correlations; rounding errors would couple them.
+    has_weights = products.any(axis=1)
+    R *= np.outer(has_weights, has_weights) | np.eye(len(R), dtype=bool)
     return (R + R.T) / 2
 
 
 def _products_of(model: Any) -> np.ndarray:
-    """Inner products of the weight vectors of a fitted model, in the feature space of its kernel."""
+    """Return the inner products of the weight vectors, in the feature space of the kernel."""
     bias = float(model.intercept_scaling) if model.fit_intercept else 0.0
     if hasattr(model, "coef_"):
         b = model.intercept_ / (bias or np.inf)
         products = model.coef_ @ model.coef_.T
         products = (products.toarray() if sp.issparse(products) else products) + np.outer(b, b)
     elif model._kernel.name == "precomputed":
-        raise ValueError("learned needs the rows of X; with kernel='precomputed' it has none.")
+        raise ValueError("learned needs the rows of X; kernel='precomputed' does not have them.")
     else:
-        # A fitted model keeps the plain kernel; the bias is a constant feature of its feature space.
+        # The stored kernel has no bias; add it as a constant feature.
         kernel = replace(model._kernel, offset=bias**2)
         K = kernel.block(model.support_vectors_, model.support_vectors_, np.float64)
         products = model.dual_coef_ @ K @ model.dual_coef_.T
-    # The intercept of a constant label is its answer, not a weight.
-    weighty = ~model.constant_labels_
-    return products * np.outer(weighty, weighty)
+    # The intercept of a constant label is not a weight.
+    has_weights = ~model.constant_labels_
+    return products * np.outer(has_weights, has_weights)
 
 
 def shrink(R: Any, amount: float) -> np.ndarray:
-    """(1 - s) R + s I: s = 0 keeps R, s = 1 forgets it; smallest eigenvalue at least s."""
+    """Return (1 - amount) R + amount I, whose smallest eigenvalue is at least `amount`."""
     if not 0 <= amount <= 1:
         raise ValueError(f"amount must lie in [0, 1]. Got {amount} instead.")
     R = np.asarray(R, dtype=float)
@@ -311,15 +311,15 @@ def normalise(R: Any) -> np.ndarray:
 
 
 def check(R: Any, n_labels: int | None = None, clip: bool = False) -> np.ndarray:
-    """Return R as a symmetric positive semi-definite float64 matrix, or say what is wrong.
+    """Return R as a symmetric positive semi-definite float64 matrix, or raise an error.
 
     Parameters
     ----------
     R : array-like of shape (n_labels, n_labels)
     n_labels : int, default=None
-        The size it must have.
+        The required size.
     clip : bool, default=False
-        Set negative eigenvalues to zero instead of refusing the matrix.
+        Set negative eigenvalues to zero instead of raising an error.
     """
     R = _matrix(R, "prior")
     if R.shape[0] != R.shape[1]:
@@ -353,12 +353,12 @@ def check(R: Any, n_labels: int | None = None, clip: bool = False) -> np.ndarray
 
 
 def read_prior(prior: Any, signs: np.ndarray) -> np.ndarray | None:
-    """The R that the `prior` of an estimator stands for.
+    """Return the R of the `prior` of an estimator.
 
     Parameters
     ----------
     prior : array-like of shape (n_labels, n_labels), callable or None
-        A callable is given the training labels (0/1, an unknown one is 0).
+        A callable is called with the training labels (0/1, 0 for an unknown entry).
     signs : array of shape (n_samples, n_labels)
         Positive where a label is on.
     """
@@ -369,7 +369,7 @@ def read_prior(prior: Any, signs: np.ndarray) -> np.ndarray | None:
 
 
 def factor(R: np.ndarray) -> np.ndarray:
-    """P (rank x n_labels) with P'P = R, dropping directions without weight."""
+    """Return P (rank x n_labels) with P'P = R."""
     eigenvalues, vectors = np.linalg.eigh(R)
     keep = eigenvalues > RANK * eigenvalues[-1]
     return (np.sqrt(eigenvalues[keep]) * vectors[:, keep]).T

@@ -1,16 +1,15 @@
-"""Tables as people have them made ready for a model: numbers, categories and text.
+"""Preprocessing of data frames with numbers, categories, text and dates.
 
-`prepare` looks at a data frame and answers with scikit-learn's `ColumnTransformer`, not yet fitted:
+`prepare` returns an unfitted `ColumnTransformer` of scikit-learn for the columns of a data frame:
 
-| kind     | columns                    | what is done                  | a missing value is  |
-|----------|----------------------------|-------------------------------|---------------------|
-| number   | numbers and booleans       | centred, scaled to variance 1 | the column's median |
-| category | few different words, often | one 0/1 column per word       | a word of its own   |
-| text     | other words                | tf-idf of words or characters | an empty text       |
-| date     | dates, named by `dates`    | year, month, weekday, days    | the column's median |
+| kind     | columns                       | features                      | a missing value is  |
+|----------|-------------------------------|-------------------------------|---------------------|
+| number   | numbers and booleans          | centred, scaled to variance 1 | the column's median |
+| category | few different strings         | one 0/1 column per string     | a separate category |
+| text     | other strings                 | tf-idf of words or characters | an empty string     |
+| date     | dates, named by `dates`       | year, month, weekday, days    | the column's median |
 
-A category that training did not have is none of those it had: zeros. Columns of dates that are not named are
-refused.
+A category that was absent from the fit becomes zeros. Columns of dates that are not named are refused.
 """
 
 from __future__ import annotations
@@ -27,13 +26,14 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from maxmargin.core.state import State
+from maxmargin.edge.estimator import warn
 from maxmargin.io.named import DateColumns, NamedColumns
 from maxmargin.io.steps import PROJECTIONS, STEPS, flatten
 
 __all__ = ["DateColumns", "NamedColumns", "TextColumn", "column_kinds", "prepare"]
 
 KINDS = ("number", "category", "text", "date")
-# Words are categories up to so many different ones, each of which occurs twice in the mean.
+# Strings are categories if there are at most so many different ones, each twice on average.
 MOST_CATEGORIES, LEAST_REPEATED = 50, 2
 CHARACTERS = (2, 5)
 _DATE = re.compile(
@@ -42,16 +42,16 @@ _DATE = re.compile(
 
 
 class TextColumn(TfidfVectorizer):
-    """scikit-learn's `TfidfVectorizer` for the column of a table: a missing text is an empty one."""
+    """scikit-learn's `TfidfVectorizer` for a column; a missing value is an empty string."""
 
     STATE: ClassVar[State] = STEPS["TfidfVectorizer"][1]
 
     def decode(self, doc: Any) -> str:
-        """The text of a cell."""
+        """Return the text of a cell."""
         if doc is None or doc != doc:
             return ""
         if not isinstance(doc, (str, bytes)):
-            raise ValueError(f"a column of texts holds {doc!r}, a {type(doc).__name__}.")
+            raise ValueError(f"a text column holds {doc!r}, a {type(doc).__name__}; pass strings.")
         return super().decode(doc)
 
 
@@ -66,27 +66,27 @@ def prepare(
     scale: bool = True,
     analyzer: str = "word",
 ) -> ColumnTransformer:
-    """What makes the columns of a table ready for a model, by their kinds.
+    """Return a transformer for the columns of a table, by their kinds.
 
     Parameters
     ----------
     table : data frame of pandas, polars or pyarrow
-        Its columns are looked at; nothing is fitted yet. Labels must not be among them.
+        Its columns determine the kinds. It must not contain the labels.
     numbers, categories, text, dates : sequences of str, default=()
-        Columns whose kind is told; that of the others is seen (see `column_kinds`). A date becomes four
-        numbers (`maxmargin.tables.DateColumns`).
+        Columns of these kinds; the kinds of other columns are inferred (see `column_kinds`). A date becomes
+        four numbers (`maxmargin.tables.DateColumns`).
     drop : sequence of str, default=()
         Columns to leave out.
     scale : bool, default=True
-        Whether numbers are centred and scaled to a variance of one.
+        If True, numbers are centred and scaled to a variance of one.
     analyzer : {"word", "character"}, default="word"
-        Whether texts are taken as words, or as runs of two to five characters inside words, which
-        is better for short texts, misspellings and languages with long words.
+        Whether the features of texts are words, or sequences of two to five characters inside words. The
+        latter are better for short texts, misspellings and languages with long words.
 
     Returns
     -------
     sklearn.compose.ColumnTransformer
-        Not fitted; the first step of a pipeline, which `maxmargin.save` can hold.
+        Not fitted. `maxmargin.save` supports pipelines that start with it.
 
     Examples
     --------
@@ -107,51 +107,56 @@ def prepare(
     if not isinstance(frame, nw.DataFrame):
         raise TypeError(
             f"table must be a data frame of pandas, polars or pyarrow. Got a {type(table).__name__} instead; "
-            "an array of numbers needs no more than a StandardScaler."
+            "for an array of numbers use a StandardScaler."
         )
-    told = told_kinds(numbers, categories, text, dates)
-    absent = [name for name in (*told, *drop) if name not in frame.columns]
+    kinds = named_kinds(numbers, categories, text, dates)
+    absent = [name for name in (*kinds, *drop) if name not in frame.columns]
     if absent:
         raise ValueError(
             f"No column is called {absent[0]!r}; there are {', '.join(map(repr, frame.columns))}."
         )
-    kinds = column_kinds(table, told=told, drop=drop)
-    return assemble(kinds, scale=scale, analyzer=analyzer)
+    return assemble(column_kinds(table, kinds=kinds, drop=drop), scale=scale, analyzer=analyzer)
 
 
-def told_kinds(*columns: Iterable[str]) -> dict[str, str]:
-    """Columns whose kind was told, each once: numbers, categories, text and dates."""
-    told: dict[str, str] = {}
+def named_kinds(*columns: Iterable[str]) -> dict[str, str]:
+    """Return the kind of each column named by the user: numbers, categories, text and dates."""
+    kinds: dict[str, str] = {}
     for kind, names in zip(KINDS, columns, strict=True):
         if isinstance(names, str):
-            raise TypeError(f"columns are named in a list: [{names!r}].")
+            raise TypeError(f"columns must be a list of names, such as [{names!r}]. Got {names!r} instead.")
         for name in names:
-            if name in told:
-                raise ValueError(f"Column {name!r} is told to be a {told[name]} and a {kind}; say one.")
-            told[name] = kind
-    return told
+            if name in kinds:
+                raise ValueError(f"Column {name!r} is named as a {kinds[name]} and a {kind}; choose one.")
+            kinds[name] = kind
+    return kinds
 
 
 def column_kinds(
-    table: Any, *, told: Mapping[str, str] | None = None, drop: Sequence[str] = ()
+    table: Any,
+    *,
+    kinds: Mapping[str, str] | None = None,
+    drop: Sequence[str] = (),
+    told: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The kind of every column of a data frame: "number", "category" or "text".
+    """Return the kind of every column of a data frame: "number", "category" or "text".
 
-    Numbers and booleans are numbers. Words are categories where there are at most 50 different ones
-    and each occurs at least twice in the mean; otherwise they are text.
+    Numbers and booleans are numbers. Strings are categories if there are at most 50 different ones and
+    each occurs at least twice on average; otherwise they are text.
 
     Parameters
     ----------
     table : data frame of pandas, polars or pyarrow
-    told : mapping of str to str, default=None
-        Kinds that are known.
+    kinds : mapping of str to str, default=None
+        Kinds of some columns, which are not inferred.
     drop : sequence of str, default=()
         Columns to leave out.
+    told : mapping of str to str, default=None
+        Deprecated; use `kinds`.
 
     Raises
     ------
     ValueError
-        For a column of dates, lists or other objects, with what to do about it.
+        For a column of dates, lists or other objects; the message says what to do.
 
     Examples
     --------
@@ -161,14 +166,17 @@ def column_kinds(
     {'price': 'number', 'title': 'text'}
     """
     frame = nw.from_native(table, eager_only=True)
-    known = dict(told or {})
-    kinds = {}
-    for name in frame.columns:
-        if name not in drop:
-            kinds[name] = known.get(name) or _kind_of_series(frame[name], name)
-    if not kinds:
-        raise ValueError("No column is left to learn from.")
-    return kinds
+    if told is not None:
+        warn("column_kinds: told is deprecated; use kinds.", FutureWarning)
+    known = dict(kinds or told or {})
+    found = {
+        name: known.get(name) or _kind_of_series(frame[name], name)
+        for name in frame.columns
+        if name not in drop
+    }
+    if not found:
+        raise ValueError("No column is left to learn from; drop fewer columns.")
+    return found
 
 
 def _kind_of_series(column: Any, name: str) -> str:
@@ -183,7 +191,7 @@ def _kind_of_series(column: Any, name: str) -> str:
 
 
 def kind_of_values(values: Sequence[Any], name: str) -> str:
-    """The kind of a column of words and numbers."""
+    """Return the kind of a column of strings and numbers."""
     known = [value for value in values if not (value is None or value != value or value == "")]
     if all(isinstance(value, (int, float)) for value in known):
         return "number"
@@ -193,7 +201,7 @@ def kind_of_values(values: Sequence[Any], name: str) -> str:
             raise ValueError(dates_refused(name, strange))
         raise ValueError(
             f"Column {name!r} holds {strange!r}, a {type(strange).__name__}: not a number, a category or a "
-            "text. Leave it out (drop=, or --drop) or, if these are the labels, name it as such."
+            "text. Leave it out (drop=, or --drop), or name it as the labels if it holds them."
         )
     words = [str(value) for value in known]
     if all(_DATE.fullmatch(word.strip()) for word in words):
@@ -204,41 +212,40 @@ def kind_of_values(values: Sequence[Any], name: str) -> str:
 
 
 def dates_refused(name: str, example: Any) -> str:
-    """What to do about a column of dates."""
+    """Return the message for a column of dates that was not named."""
     return (
-        f"Column {name!r} holds dates ({str(example)!r}): --dates {name} (dates= in Python) takes year, "
+        f"Column {name!r} holds dates ({str(example)!r}): --dates {name} (dates= in Python) uses year, "
         f"month, weekday and days since the first, --drop {name} (drop=) leaves it out."
     )
 
 
 def assemble(kinds: Mapping[Any, str], *, scale: bool = True, analyzer: str = "word") -> ColumnTransformer:
-    """The preparation of columns, by name or place, of the given kinds."""
+    """Return the transformer for columns, by name or number, of the given kinds."""
     if analyzer not in ("word", "character"):
         raise ValueError(f"analyzer must be 'word' or 'character'. Got {analyzer!r} instead.")
     of = {kind: [column for column, its in kinds.items() if its == kind] for kind in KINDS}
     parts: list[tuple[str, Any, Any]] = []
+
+    def numeric(*first: tuple[str, Any]) -> Pipeline:
+        fill = ("fill", SimpleImputer(strategy="median", keep_empty_features=True))
+        return Pipeline([*first, fill, *([("scale", StandardScaler())] if scale else [])])
+
     if of["number"]:
-        steps: list[tuple[str, Any]] = [("fill", SimpleImputer(strategy="median", keep_empty_features=True))]
-        steps += [("scale", StandardScaler())] if scale else []
-        parts.append(("numbers", Pipeline(steps), of["number"]))
+        parts.append(("numbers", numeric(), of["number"]))
     if of["category"]:
         parts.append(("categories", OneHotEncoder(handle_unknown="ignore"), of["category"]))
     if of["date"]:
-        steps = [
-            ("days", DateColumns()),
-            ("fill", SimpleImputer(strategy="median", keep_empty_features=True)),
-        ]
-        parts.append(("dates", Pipeline(steps + [("scale", StandardScaler())] * scale), of["date"]))
-    how = {} if analyzer == "word" else {"analyzer": "char_wb", "ngram_range": CHARACTERS}
-    parts += [(f"text_{k}", TextColumn(**how), column) for k, column in enumerate(of["text"])]
+        parts.append(("dates", numeric(("days", DateColumns())), of["date"]))
+    options = {} if analyzer == "word" else {"analyzer": "char_wb", "ngram_range": CHARACTERS}
+    parts += [(f"text_{k}", TextColumn(**options), column) for k, column in enumerate(of["text"])]
     return ColumnTransformer(parts)
 
 
 def feature_names(prepared: ColumnTransformer, columns: Sequence[str]) -> list[str]:
-    """What the features are called that a fitted preparation gives: price, colour=red, title: silk.
+    """Return the feature names of a fitted preparation: price, colour=red, title: silk.
 
-    A scaled number is told with its unit: ``price (per 12.5)``. `columns` are the names of the columns
-    that it was fitted on.
+    The name of a scaled number contains its unit: ``price (per 12.5)``. `columns` are the names of the
+    columns that the preparation was fitted on.
     """
     names: list[str] = []
     for _, step, own in _parts(prepared, columns):
@@ -253,17 +260,17 @@ def feature_names(prepared: ColumnTransformer, columns: Sequence[str]) -> list[s
 
 
 def _parts(prepared: ColumnTransformer, columns: Sequence[str]) -> list[tuple[str, Any, list[str]]]:
-    """Name, fitted step and names of the columns of every part of a preparation."""
+    """Return name, fitted step and column names of every part of a preparation."""
     parts = []
     for name, step, chosen in prepared.transformers_:
         if step != "drop":
-            places = [chosen] if isinstance(chosen, (str, int)) else list(chosen)
-            parts.append((name, step, [columns[c] if isinstance(c, int) else str(c) for c in places]))
+            keys = [chosen] if isinstance(chosen, (str, int)) else list(chosen)
+            parts.append((name, step, [columns[c] if isinstance(c, int) else str(c) for c in keys]))
     return parts
 
 
 def names_behind(steps: Pipeline, columns: Sequence[str]) -> list[str]:
-    """What the features are called behind the fitted steps of a pipeline."""
+    """Return the feature names after the fitted steps of a pipeline."""
     names = list(columns)
     for step in flatten([steps]):
         if isinstance(step, ColumnTransformer):
@@ -282,7 +289,7 @@ def names_behind(steps: Pipeline, columns: Sequence[str]) -> list[str]:
 
 
 def words_for(steps: Pipeline, columns: Sequence[str]) -> str:
-    """What the fitted steps before a model do, in words."""
+    """Describe the fitted steps before a model."""
     words = []
     for step in flatten([steps]):
         if isinstance(step, SimpleImputer):

@@ -109,7 +109,7 @@ def test_dates_are_not_exported(run, tmp_path):
     write(tmp_path / "t.csv", ROWS)
     run("fit", "t.csv", "--target", "kind", "--dates", "created", "-o", "m.mm")
     code, _, err = run("export", "m.mm", "m.onnx")
-    assert code == 1 and "Column 'created' holds dates, which cannot be exported" in err
+    assert code == 1 and "Column 'created' has dates, which cannot be exported" in err
 
 
 def test_a_column_of_dates_is_pointed_out_with_its_option(run, tmp_path):

@@ -407,13 +407,13 @@ def _read_columns(source: Source, reading: ReadOptions, known: Mapping[str, Any]
     """Read a table of numbers, categories and text; return None for a table of numbers and 0/1 labels."""
     from maxmargin.io.mixed import holds_more_than_numbers, read_mixed
     from maxmargin.io.table import LabelColumns
-    from maxmargin.tables import kind_of_values, told_kinds
+    from maxmargin.tables import kind_of_values, named_kinds
 
     if reading.separator == "":
         raise click.UsageError("--separator is empty; give the text between tags, or leave it out.")
     columns = reading.columns()
     where = LabelColumns(columns["target"], columns["labels"], columns["label_prefix"])
-    given = told_kinds(
+    given = named_kinds(
         *(names_of(getattr(reading, name)) for name in ("numbers", "categories", "text", "dates"))
     )
     drop, kinds = names_of(reading.drop), known.get("columns")
