@@ -79,9 +79,9 @@ def text_problem(folder: Path, small: bool) -> tuple[sp.csr_array, ...]:
 
 
 def made_problem(n_labels: int, n: int) -> tuple[sp.csr_array, ...]:
-    """Texts of five words that their subjects speak of and five that anyone uses; five texts for every label.
+    """Generate texts of five words related to their subjects and five random words; five texts per label.
 
-    The texts are the same whatever the number of labels is. Those of the test are training texts.
+    The texts do not depend on the number of labels. The test texts are training texts.
     """
     rng = np.random.RandomState(0)
     n_words, per_label = 100_000, 5
@@ -325,7 +325,7 @@ def _peak() -> int:
 
 
 def measured(top: np.ndarray, Y: sp.csr_array, truth: sp.csr_array) -> dict:
-    """The measures of five labels for every text; -1 stands for none."""
+    """Return the measures of five labels for every text; -1 means no label."""
     from maxmargin import metrics
 
     given = top >= 0

@@ -69,11 +69,11 @@ class Competitor:
     ----------
     name : str
     run, warm : callables
-        What is timed, and the small run before it; they get what `prepare` answers, if there is one.
+        The timed function, and a small run before it; they receive the result of `prepare`, if there is one.
     prepare : callable or None
-        Run first in the process, not counted.
+        Runs first in the process, not timed.
     judge : callable or None
-        Makes the answer that is reported out of what `prepare` and `run` answered, not counted.
+        Computes the reported result from those of `prepare` and `run`, not timed.
     needs : tuple of str
         Modules that must be installed.
     cores : int
@@ -120,7 +120,7 @@ class Result:
 
     @property
     def first_call(self) -> float:
-        """Seconds of the first small run, with whatever it compiled or read from disk."""
+        """Return the seconds of the first small run, which compiles or loads loops."""
         return self.runs[0].warm_seconds
 
     @property
@@ -214,11 +214,11 @@ def _child(connection: Any, competitor: Competitor, n_mib: int) -> None:
 
 
 def settle_memory(n_mib: int) -> None:
-    """Bring so much free memory near, as it is after other work.
+    """Allocate and free so much memory, as other work on the machine would have done.
 
-    Free memory inherited by a fork is let go, or every page would be copied when it is written to. Then
-    another process touches some and ends: a virtual machine may have given what is free back to its host,
-    and takes it again page by page.
+    Free memory inherited by a fork is released, or every page would be copied on the first write. Then
+    another process touches some and ends, because a virtual machine may have returned free pages to its
+    host.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
     if trim is not None:

@@ -36,6 +36,7 @@ html_title = "maxmargin"
 # Pages without subpages have no section menu.
 ALONE = (
     "index",
+    "architecture",
     "getting_started",
     "coming_from",
     "command_line",

@@ -96,7 +96,7 @@ class RAkEL(ClassifierMixin, BaseEstimator):
         return [np.array(group) for group in seen]
 
     def vote_share(self, X: Any) -> np.ndarray:
-        """Part of the votes of each label that say on, one column per label."""
+        """Return the share of positive votes of each label, one column per label."""
         votes, counts = np.zeros((X.shape[0], self.n_labels_)), np.zeros(self.n_labels_)
         for group, model in zip(self.groups_, self.models_, strict=True):
             votes[:, group] += model.predict(X)
@@ -104,7 +104,7 @@ class RAkEL(ClassifierMixin, BaseEstimator):
         return votes / counts
 
     def predict(self, X: Any) -> np.ndarray:
-        """Labels for which more than half of the votes say on."""
+        """Return the labels with more than half of the votes."""
         return (self.vote_share(X) > 0.5).astype(int)
 
 

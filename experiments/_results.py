@@ -24,7 +24,7 @@ RESULTS = Path(os.environ.get("MAXMARGIN_RESULTS", KEPT.with_name("small") if SM
 
 
 def command_line(about: str | None) -> argparse.ArgumentParser:
-    """A parser that shows the docstring of a script and knows `--small`, which only counts written out."""
+    """Return a parser that shows the docstring of a script and has `--small`, without abbreviations."""
     parser = argparse.ArgumentParser(
         prog=f"python -m experiments.{Path(sys.argv[0]).stem}",
         description=about,
@@ -63,7 +63,7 @@ def chosen(about: str | None, default: Sequence[str], small: Sequence[str]) -> S
 
 
 def show(*rows: Mapping[str, Any]) -> None:
-    """Print rows of a table as they come, each in a line of names and numbers."""
+    """Print the rows of a table, each as a line of names and numbers."""
     for row in rows:
         words = (f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items() if v != "")
         print(", ".join(words), flush=True)
@@ -114,10 +114,11 @@ def write(
     whole: tuple[str, ...] = (),
     conditions: str = "",
 ) -> Path:
-    """Write rows to results/<name>.csv; an older row with the same key gives way.
+    """Write rows to results/<name>.csv; a row replaces an older one with the same key.
 
-    With `whole`, part of the key, all older rows do that agree with a new one in it: the points of a curve
-    that another run had. `conditions` says, beside the machine, how the rows were measured.
+    With `whole`, a part of the key, a row replaces all older rows with the same values there, such as the
+    points of a curve of another run. `conditions` describes how the rows were measured, in addition to the
+    machine.
     """
     path = RESULTS / f"{name}.csv"
     table = {}

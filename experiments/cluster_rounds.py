@@ -72,9 +72,9 @@ class Game:
         n_threads: int = 1,
         each: float = SHARE_OF_LABEL,
     ) -> tuple[int, float, Counting]:
-        """Rounds, gap and counts for neighbouring groups of labels; a solve may hold `budget` rows.
+        """Return rounds, gap and counts for neighbouring groups of labels; a solve may hold `budget` rows.
 
-        Labels share a solve where it has room for the part `each` of all rows for each of them.
+        Labels share a solve if it can hold the part `each` of all rows for each of them.
         """
         first, last = groups[0].start, groups[-1].stop
         ours = [slice(g.start - first, g.stop - first) for g in groups]
@@ -92,7 +92,7 @@ class Game:
         return outcome.n_iter, outcome.certificate.gap, workers
 
     def row(self, budget: int, answers: list[tuple[int, float, Counting]]) -> dict[str, Any]:
-        """The line of the table for what some processes found."""
+        """Return the row of the table for the results of some processes."""
         rounds, (n, width), L = max(answer[0] for answer in answers), self.shape, self.signs.shape[1]
         return {
             "rows": n,

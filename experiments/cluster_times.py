@@ -51,7 +51,7 @@ SPARK_ITERATIONS = 20
 
 
 def load(labels: int, n_generated: int | None) -> tuple[Any, np.ndarray]:
-    """Rows of length one, and labels that are neither always on nor always off."""
+    """Return rows of length one, and the labels that are not constant."""
     if n_generated:
         X, signs = generated(n_generated, labels or 103)
         return X, (signs > 0).astype(np.int8)

@@ -55,7 +55,7 @@ def rows_of(name: str) -> Iterator[dict[str, Any]]:
 
 
 def noisy(X: np.ndarray, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Rows of X, repeated as often as needed, every entry a little larger or smaller."""
+    """Return rows of X, repeated as often as needed, with a little noise."""
     found = np.ascontiguousarray(X[rows % len(X)], dtype=np.float64)
     found *= 1 + 0.3 * (rng.random(found.shape) - 0.5)
     return found

@@ -134,7 +134,7 @@ def summary(rows: list[dict]) -> list[dict]:
 
 
 def over_draws(values: list[Any]) -> tuple[Any, Any]:
-    """Mean and spread of what all draws have; what some have not is not reached."""
+    """Return mean and spread over the draws; a value that some draws lack counts as not reached."""
     if len(values) < DRAWS:
         return "not reached", ""
     return ("", "") if "" in values else (float(np.mean(values)), spread_of(values))

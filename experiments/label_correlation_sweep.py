@@ -74,7 +74,7 @@ def sweep(n_draws: int, n_images: int, steps: np.ndarray) -> list[dict]:
 
 
 def plot(rows: list[dict]) -> None:
-    """The picture beside the table."""
+    """Draw the figure of the table."""
     import matplotlib.pyplot as plt
 
     r, loss = (np.array([row[k] for row in rows]) for k in ("r", "hamming_percent"))

@@ -40,7 +40,7 @@ MANY = 100
 def held(
     data: tuple[Any, np.ndarray, Any, np.ndarray], asked: dict[str, Any], calibration: Any, seed: int
 ) -> Any:
-    """Share that was promised as it came out, and labels in a set."""
+    """Return the measured share, and the number of labels in a set."""
     X, Y, X_test, Z = data
     base = Calibrated(MultiLabelSVC(random_state=0, tol=1e-2))
     with warnings.catch_warnings():
@@ -71,7 +71,7 @@ def constant_held(data: tuple[Any, np.ndarray, Any, np.ndarray], asked: dict[str
 
 
 def share(Y: np.ndarray, given: np.ndarray, kind: str) -> float:
-    """Mean recall or precision of one set of labels; 1 for a sample where nothing is asked for."""
+    """Return the mean recall or precision of one set of labels; 1 for a sample without labels."""
     hits = Y[:, given].sum(axis=1)
     sizes = Y.sum(axis=1) if kind == "recall" else np.full(len(Y), len(given))
     return float(np.mean(np.where(sizes > 0, hits / np.maximum(sizes, 1), 1.0)))
@@ -91,7 +91,7 @@ def samples(name: str) -> tuple[Any, np.ndarray, Any, np.ndarray]:
 
 
 def row_of(name: str, Y: np.ndarray, asked: dict[str, Any], calibration: str, found: Any) -> dict[str, Any]:
-    """A row from what the published and every mixed split gave."""
+    """Return the row of the published and the mixed splits."""
     published, *drawn = found
     mean, spread = np.mean(drawn, axis=0), np.std(drawn, axis=0, ddof=1) if len(drawn) > 1 else None
     return {

@@ -84,7 +84,7 @@ def over_draws(values: np.ndarray) -> tuple[float, float | str]:
 
 
 def summary() -> None:
-    """Means over the draws, their spread, and what the priors gain on no prior in the same draw."""
+    """Return means over the draws, spreads, and the gain of the priors over no prior in the same draw."""
     with (RESULTS / "learned_priors.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     means = []

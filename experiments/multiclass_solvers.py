@@ -104,7 +104,7 @@ def problem(name: str, small: bool) -> tuple[Any, np.ndarray]:
 
 
 class Run:
-    """One fit, its CPU seconds after every pass, and what is kept of it."""
+    """One fit, its CPU seconds after every pass, and its records."""
 
     def __init__(self, X: Any, y: np.ndarray, lam: float, seed: int, limit: float, **options: Any) -> None:
         clock = CpuClock(limit)
@@ -227,7 +227,7 @@ def draw() -> None:
 
 
 def means(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
-    """Mean passes and seconds over lambda by solver; ">" where a run did not come to the gap."""
+    """Return mean passes and seconds over lambda by solver; ">" if a run did not reach the gap."""
     answer = []
     names = list(dict.fromkeys(row["data"] for row in rows))
     cases = sorted({(names.index(row["data"]), int(row["n"])) for row in rows})

@@ -92,7 +92,7 @@ def curves(train: Words, seconds: float) -> Iterator[dict[str, Any]]:
 
 
 def gaps(train: Words, seconds: float) -> Iterator[dict[str, Any]]:
-    """Where every line comes to with several seeds."""
+    """Return the end of every line with several seeds."""
     for lam, (name, options) in product(LAMBDAS, SOLVERS.items()):
         race(train, lam, options, 0, 0.0)  # compiles
         lines = [race(train, lam, options, seed, seconds) for seed in range(SEEDS)]
@@ -114,7 +114,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def summary(lines: list[list[dict[str, Any]]]) -> dict[str, Any]:
-    """What the lines of all seeds came to: mean and spread."""
+    """Return mean and spread of the ends of the lines over the seeds."""
     row: dict[str, Any] = {"seeds": len(lines)}
     for column in ("gap", "dual"):
         row |= mean_and_spread(column, [line[-1][column] for line in lines])
@@ -196,7 +196,7 @@ def random_field(train: Words, test: Words, record) -> None:
 
 
 def chosen(train: Words, test: Words) -> list[dict[str, Any]]:
-    """Test errors of what is best on folds of the training words, beside the most frequent letter."""
+    """Return test errors of the best on folds of the training words, and of the most frequent letter."""
     constant = errors_of(most_frequent(train, test), test)
     empty = dict.fromkeys(("setting", "letter error on folds", "CPU seconds"), "")
     rows: list[dict[str, Any]] = [{"model": "constant", **constant, **empty}]
@@ -361,7 +361,7 @@ def main() -> None:
 
 
 def save(rows: Iterable[Mapping[str, Any]], header: str, path: Path) -> None:
-    """Write rows as they come, below a line that tells the machine."""
+    """Write the rows below a line that names the machine."""
     with path.open("w", newline="") as file:
         file.write(header)
         writer: csv.DictWriter[str] | None = None

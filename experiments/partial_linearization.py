@@ -87,7 +87,7 @@ def races(make: Any, solvers: dict[str, dict[str, Any]]) -> Iterator[dict[str, A
 
 
 def row_of(label: str, mine: list[Curve], theirs: list[Curve]) -> dict[str, Any]:
-    """Passes and seconds of a method, whole and to the dual objective that BCFW comes to as well."""
+    """Return passes and seconds of a method, in all and to the dual objective that BCFW also reaches."""
     goal = common(mine, theirs)
     row: dict[str, Any] = {"solver": label, "seeds": len(mine)}
     row["reached"] = f"{sum(curve.gap <= 1e-3 for curve in mine)} of {len(mine)}"

@@ -132,7 +132,7 @@ def write(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def verdict(rows: list[dict[str, Any]], rule: str) -> None:
-    """Print the table beside the paper's numbers, and whether its order of methods holds."""
+    """Print the table with the paper's numbers, and whether its order of methods holds."""
     print(f"\n{rule}: error % (paper)")
     for user in dict.fromkeys(row["user"] for row in rows):
         mine = [row for row in rows if row["user"] == user and row["rule"] == rule]

@@ -54,7 +54,7 @@ def table_setting(user: str, regulariser: str) -> tuple[float, float]:
 
 
 def competitors(regulariser: str, margin: float, C: float, X: Any, y: np.ndarray) -> list[np.ndarray]:
-    """Weights that know the whole stream."""
+    """Return weights trained on the whole stream."""
     model = LabelRanker("all_pairs", regulariser, C=C, margin=margin, weighting=None, random_state=0).fit(
         X, y
     )

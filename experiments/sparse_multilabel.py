@@ -129,7 +129,7 @@ def measure(name: str, method: str) -> list[dict[str, Any]]:
             R = prior(Y, truth, True) if method.endswith("-P") else None
             model = machine(method, gamma, C, R, grown)
             fit = {"C": C, **fitted(model, X, Y, T, truth)}
-            found.append(fit | told_apart(model.decision_function(T)))
+            found.append(fit | recognition(model.decision_function(T)))
         return found
     X, Y, T, truth, gamma, _ = plain(name)
     C = choose_cost(method, X, Y, gamma, None)
@@ -139,8 +139,8 @@ def measure(name: str, method: str) -> list[dict[str, Any]]:
     return found
 
 
-def told_apart(scores: np.ndarray) -> dict[str, float]:
-    """How well the unseen animals and their attributes are told apart, and the number of distinct answers."""
+def recognition(scores: np.ndarray) -> dict[str, float]:
+    """Return measures of the test animals and their attributes, and the number of distinct predictions."""
     data = awa()
     index = data.per_row["class_index"][data.test]
     aim = Classes.of(data.extras["signatures"], index)
@@ -186,7 +186,7 @@ def constants(Y: np.ndarray, truth: np.ndarray, signatures: np.ndarray | None) -
 
 
 def trivial(scores: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """The row of an answer that looks at no sample."""
+    """Return the row of a constant answer."""
     return {"vectors": 0, "hamming_loss": 100 * float(np.mean((scores > 0) != truth))}
 
 
@@ -198,7 +198,7 @@ def table(name: str) -> None:
     for draw in range(DRAWS if zero_shot else 1):
         _, Y, _, truth, *_ = animals(int(name[6:-1]), draw) if zero_shot else plain(name)
         for method, scores in constants(Y, truth, unseen() if zero_shot else None).items():
-            more = told_apart(scores) if zero_shot else {}
+            more = recognition(scores) if zero_shot else {}
             untaught.setdefault(method, []).append(trivial(scores, truth) | more)
     for method in (*untaught, *METHODS):
         found = untaught.get(method) or measure(name, method)

@@ -143,7 +143,7 @@ def fold_score(
 
 
 def chosen_C(model: Any, start: tuple[int, ...], validation: Validation) -> tuple[float, float, bool]:
-    """C by the mean example F1 over the folds, that mean, and whether C is at an end of what was tried."""
+    """Return C by the mean example F1 over the folds, that mean, and whether C is at an end of the grid."""
     found = validation.scores(model, start)
     while True:
         best = max(found, key=lambda power: (found[power], power))
@@ -176,14 +176,14 @@ def submodular(name: str, V: int) -> SubmodularSVC:
 
 
 def final(machine: SubmodularSVC, params: dict[str, float]) -> SubmodularSVC:
-    """The machine with what was chosen, as it is tested."""
+    """Return the machine with the chosen parameters."""
     return clone(machine).set_params(**params, tol=FINAL_GAP).set_callbacks(CpuClock(FINAL))
 
 
 def competitors(
     name: str, Y: np.ndarray, validation: Validation
 ) -> Iterator[tuple[str, Any, dict[str, float], str]]:
-    """Every method with the setting chosen for it, not yet fitted, and what of it stands at an edge."""
+    """Return every method with its chosen setting, not fitted, and the choices at an end of the grid."""
     V, machine = Y.shape[1], submodular(name, Y.shape[1])
     found, start, scales = [], START.get(name, MACHINE_C), SCALES_OF.get(name, SCALES)
     with ThreadPoolExecutor(len(scales)) as threads:
@@ -269,7 +269,7 @@ def both(first: str, second: str) -> str:
 
 
 def again(names: Sequence[str]) -> None:
-    """Final fits of submodular machines that time ended, with what was chosen for them."""
+    """Repeat the final fits of submodular machines that reached the time limit, with the same choices."""
     for row in kept_rows():
         if row["data"] in names and row["method"] in ("SubmodularSVC", "RML") and late(row):
             name, fraction = row["data"], float(row["features"])

@@ -50,9 +50,9 @@ PAPER = {
 
 
 class Setting(NamedTuple):
-    """C, how far the prior is shrunk towards independent labels (1: none is used), class weights and bias.
+    """C, the shrinkage of the prior towards independent labels (1: no prior), class weights and bias.
 
-    `uniform`: the prior does not know how frequent the unseen classes are.
+    `uniform`: the prior assumes uniform frequencies of the test classes.
     """
 
     C: float
@@ -83,7 +83,7 @@ def grid(n: int) -> list[Setting]:
 
 
 class Classes(NamedTuple):
-    """Some classes of which images are to be told: signatures, and their shares."""
+    """The classes to recognise: their signatures and shares."""
 
     signatures: np.ndarray
     shares: np.ndarray
@@ -139,7 +139,7 @@ def macro_auc(scores: np.ndarray, Y: np.ndarray) -> float:
 
 
 def measured(scores: np.ndarray, Y: np.ndarray, index: np.ndarray, classes: Classes) -> dict[str, float]:
-    """All measures of the scores of some images; `index` says which row of `classes` is theirs."""
+    """Return all measures of the scores of some images; `index` is their row in `classes`."""
     answers = scores > 0
     return {
         "hamming": 100 * float(np.mean(answers != Y)),
@@ -183,7 +183,7 @@ class Fits(NamedTuple):
 
 
 def choices(found: dict[Setting, dict[str, float]]) -> Iterator[tuple[str, str, Setting]]:
-    """Method, what chose it, and the setting."""
+    """Method, criterion of its choice, and setting."""
 
     def best(measure: str, allowed: Callable[[Setting], bool]) -> Setting:
         sign = 1 if measure == "hamming" else -1

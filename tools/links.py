@@ -1,7 +1,7 @@
-"""Ask for every address that the project's files name: ``python tools/links.py [FILE ...]``.
+"""Check every address in the project's files: ``python tools/links.py [FILE ...]``.
 
-Without files all text files under version control are read. Says which addresses do not answer, where they
-stand, and fails if there is one. Needs the network, so that it is no part of the tests.
+Without files it reads all text files under version control. It prints the addresses that do not answer, with
+their files, and fails if there is one. It needs the network, so it is not part of the tests.
 """
 
 from __future__ import annotations

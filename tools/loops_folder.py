@@ -1,9 +1,9 @@
-"""Print where this checkout keeps its compiled loops.
+"""Print the folder of this checkout for compiled loops.
 
     export NUMBA_CACHE_DIR=$(python tools/loops_folder.py)
 
-numba compiles a loop again when the file of the loop has changed, but not when the file of a helper has that
-it calls. So the folder is named by the sources of all loops: after any change all of them are compiled anew.
+Numba recompiles a loop when its own file changes, but not when a helper in another file changes. The folder
+is therefore named after the sources of all loops, so that any change recompiles all of them.
 """
 
 import hashlib

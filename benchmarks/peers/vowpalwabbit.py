@@ -14,7 +14,7 @@ NEEDS = ("vowpalwabbit",)
 def learn(
     X: Any, y: np.ndarray, n_classes: int, parsing: bool = False, weighed: bool = False
 ) -> tuple[float, np.ndarray]:
-    """--oaa with hinge loss; `parsing` is timed where asked for, weighing rows is not."""
+    """--oaa with hinge loss; `parsing` includes parsing in the time, weighting rows is not timed."""
     from vowpalwabbit import Workspace
 
     vw = Workspace(f"--oaa {n_classes} --quiet -b 22 --loss_function hinge -l 0.5")

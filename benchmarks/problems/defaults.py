@@ -73,7 +73,7 @@ class Table:
         return replace(self, X=scaler.transform(self.X), X_test=scaler.transform(self.X_test), prep="std")
 
     def some(self) -> tuple[Any, np.ndarray]:
-        """Rows for the fit that comes before: of every class or label, where they do not suffice."""
+        """Return rows for the fit that compiles, with every class or label if possible."""
         rows = np.random.default_rng(0).permutation(self.X.shape[0])[:WARM_ROWS]
         return self.X[rows], self.y[rows]
 

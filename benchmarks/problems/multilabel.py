@@ -123,7 +123,7 @@ def generated(n: int, d: int = 47_236, nnz: int = 75, labels: int = 103, seed: i
 
 
 def toy() -> Problem:
-    """Not tiny: the smallest problems are solved far beyond the gap asked for."""
+    """Generate a problem that is not tiny, because tiny ones are solved far below the requested gap."""
     return generated(400, d=500, nnz=10, labels=8).part(400)
 
 
@@ -215,10 +215,10 @@ def rcv1(setting: Setting) -> None:
 
 
 def threads(setting: Setting) -> None:
-    """How much faster two threads are, where memory is at hand after the first fits.
+    """Measure the speed-up of two threads.
 
-    What the machine's second core is worth at that time stands beside it: by how much two fits with one
-    thread each, at once and in a process each, beat one after the other.
+    For comparison, measure how much faster two fits with one thread each run at once, in two processes,
+    than one after the other: the value of the second core of the machine.
     """
     problem = toy() if setting.small else real("rcv1-subsets")
     rows = []
@@ -243,10 +243,10 @@ def threads(setting: Setting) -> None:
 
 
 def in_turns(problem: Problem, tol: float, n_turns: int) -> np.ndarray:
-    """Seconds and gap of a fit with one thread, with two, and with one beside another such fit.
+    """Measure seconds and gap of a fit with one thread, with two, and with one beside another such fit.
 
-    They take turns, the first of which is not counted. The other fit is that of another process, and both
-    have to end.
+    They take turns, and the first turn is not counted. The other fit runs in another process; the time ends
+    when both have finished.
     """
     found = np.empty((1 + n_turns, 3, 2))
 
@@ -278,7 +278,7 @@ def in_turns(problem: Problem, tol: float, n_turns: int) -> np.ndarray:
 
 
 def with_prior(problem: Problem, plain: float, setting: Setting) -> Row:
-    """The same to 1e-3 with a dense prior on how labels go together, beside the seconds without it."""
+    """Run to 1e-3 with a dense prior on the labels, beside the seconds without it."""
     R, few = priors.from_labels(problem.Y), problem.part(100)
     dual = problem.best_dual(R)
     competitor = Competitor(
@@ -309,7 +309,7 @@ def sets(setting: Setting) -> None:
 
 
 def squared(setting: Setting) -> None:
-    """Where C is large, passes over samples are slow for everybody."""
+    """Run the squared hinge loss; with a large C, all methods that pass over samples are slow."""
     rows: list[Row] = []
     for problem in [toy()] if setting.small else [real(name, unit=False) for name in SQUARED]:
         for C in (1.0, 100.0):
@@ -357,7 +357,7 @@ AXES = {"n": "samples", "nnz": "words per sample", "labels": "labels"}
 
 
 def growth(rows: list[Row], key: str, title: str) -> Panel:
-    """Seconds against one of the sizes, beside growth that is linear."""
+    """Plot seconds against one of the sizes, with linear growth as a dotted line."""
     base = rows[0]
     fixed = {other: base[other] for other in AXES if other != key}
     x, y = next(iter(lines(rows, key, "seconds", "cores", **fixed).values()))

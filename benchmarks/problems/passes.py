@@ -67,7 +67,7 @@ def in_loops(fit: Callable[[], Any]) -> tuple[float, float]:
 
 
 def loosest_tolerance(problem: Problem, bound: float) -> float:
-    """The first tolerance of LinearSVC that gets within `GAP` of the bound."""
+    """Return the first tolerance of LinearSVC with an objective within `GAP` of the bound."""
     for tol in TOLERANCES:
         P = problem.primal(linearsvc.multiclass_weights(problem, tol))
         if (P - bound) / P <= GAP:

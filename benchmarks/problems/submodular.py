@@ -40,7 +40,7 @@ SETS = ("flags", "emotions", "yeast", "birds", "cal500", "genbase", "medical", "
 
 
 def instance(V: int, density: float, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pairs, their weights, and scores balanced so that about half of the labels end up on."""
+    """Return pairs, their weights, and scores with which about half of the labels are on."""
     rng = np.random.default_rng(seed)
     i, j = np.triu_indices(V, 1)
     kept = rng.random(len(i)) < density

@@ -187,3 +187,13 @@ def test_the_configuration_page_lists_the_environment_variables():
     files = [*(ROOT / "src").rglob("*.py"), ROOT / "experiments" / "_results.py"]
     found = {name for path in files for name in re.findall(r'"(MAXMARGIN_[A-Z]+)"', path.read_text("utf-8"))}
     assert found and all(f"``{name}``" in text for name in found)
+
+
+def test_files_that_the_pages_name_exist():
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
+    folders = "src|docs|tests|benchmarks|experiments|examples|tools"
+    named = re.compile(rf"`((?:{folders})/[\w./-]+)`|``((?:{folders})/[\w./-]+)``")
+    for page in [*pages, *PAGES, *(ROOT / "benchmarks" / "tried").glob("*.md")]:
+        for found in named.findall(page.read_text("utf-8")):
+            name = next(filter(None, found))
+            assert (ROOT / name).exists(), f"{page.name}: {name}"
