@@ -23,7 +23,8 @@ M_ir = 1 + F_ir - F_{i,y_i} for r != y_i; *hinges* are M_ir = 1 - Y_ir F_ir.
   Hessian; `star_leaves` finds those of the margins;
 - `*_slope`: first and second derivative of the loss along F + t dF;
 - `*_after`: loss of F + K_q step_q' for every candidate q, K_q its kernel row;
-- `star_through`: the Hessian of the margins between Psi' and Psi V, leaf by leaf;
+- `star_product`: the Hessian of the margins times U;
+- `star_through`: the same between Psi' and Psi V, leaf by leaf;
 - `star_transposed`: Psi' G, leaf by leaf; `star_mixtures`: sums over samples with equal leaves.
 """
 
@@ -106,9 +107,8 @@ class StarCurvature:
         return answer.T
 
     def product(self, U: np.ndarray) -> np.ndarray:
-        own = np.arange(len(U)), self.stars.y
-        answer = self.D.astype(U.dtype, copy=False) * (U - U[own][:, None])
-        answer[own] = -answer.sum(axis=1)
+        U, answer = np.ascontiguousarray(U), np.zeros(U.shape, U.dtype)
+        star_product(self.stars, U, answer)
         return answer
 
     def along(self, v: np.ndarray) -> np.ndarray:
@@ -551,6 +551,22 @@ def hinges_slope(F, dF, Y, c, t):
         slope += 2.0 * c[i] * first
         curvature += 2.0 * c[i] * second
     return slope, curvature
+
+
+@compiled(reorder=True)
+def star_product(stars, U, answer):
+    """Add the Hessian of the margins times U to answer."""
+    for i in range(U.shape[0]):
+        own = np.int64(stars.y[i])
+        weight = U.dtype.type(stars.weights[i])
+        total = U.dtype.type(0.0)
+        for e in range(stars.start[i], stars.start[i + 1]):
+            r = np.int64(stars.leaves[e])
+            total += weight * (U[i, r] - U[i, own])
+        for e in range(stars.start[i], stars.start[i + 1]):
+            r = np.int64(stars.leaves[e])
+            answer[i, r] += weight * (U[i, r] - U[i, own])
+        answer[i, own] -= total
 
 
 @compiled(reorder=True)
