@@ -95,16 +95,3 @@ def start(y, c, spread=0.0):
     alpha = np.full((len(y), c), spread / (c - 1))
     alpha[np.arange(len(y)), y] = 1 - spread
     return alpha
-
-
-def postponed(visited, gaps, idle, now, quiet, longest, streak, due):
-    """Streaks and next visits after a pass, by the words of the scheduler."""
-    streak, due = streak.copy(), due.copy()
-    for i in visited:
-        due[i] = now + (gaps[i] <= quiet)
-        if longest and idle[i]:
-            streak[i] = min(streak[i] + 1, longest)
-            due[i] = now + 2 ** streak[i] - 1
-        elif longest:
-            streak[i] = 0
-    return streak, due

@@ -287,22 +287,16 @@ def test_labels_unknown_to_fit_count_as_wrong():
         ([], [], {}, "empty list"),
         ([np.ones((2, 3)), np.ones((0, 3))], ["ab", ""], {}, r"X\[1\] is empty"),
         ([np.ones((2, 3)), np.ones((1, 2))], ["ab", "a"], {}, r"X\[1\] has 2 features"),
-        ([np.ones((2, 3)), np.ones(3)], ["ab", "a"], {}, r"X\[1\] is not a matrix"),
-        (X, Y[:-1], {}, "inconsistent numbers of samples"),
         (X, [Y[0] + "a", *Y[1:]], {}, r"y\[0\] has shape"),
         (X, None, {}, "requires y"),
         ([np.ones((1, 1))] * 2, ["a", [1]], {}, "mixes strings and numbers"),
-        (X, Y, {"lengths": LENGTHS}, "leave it out"),
-        (STACKED, LETTERS, {"lengths": LENGTHS[:-1]}, "lengths sum to"),
+        (X, Y, {"lengths": LENGTHS}, "leave lengths out"),
         (STACKED, LETTERS, {"lengths": [0, len(STACKED) - 1, 1]}, r"lengths\[0\] is 0"),
         (STACKED, LETTERS, {"lengths": 3.5}, "whole numbers"),
         (STACKED, LETTERS, {"lengths": [0, *np.cumsum(LENGTHS)]}, "np.diff"),
         (STACKED, [list(word) for word in Y], {"lengths": LENGTHS}, "join them"),
         ([np.ones((2, 1))], [["a", None]], {}, "None"),
-        (STACKED, LETTERS[:-1], {"lengths": LENGTHS}, "inconsistent numbers"),
-        ([np.full((1, 1), np.nan)], ["a"], {}, "NaN"),
         ([np.ones((1, 1))], [[np.nan]], {}, "NaN"),
-        (X, Y, {"sample_weight": np.zeros(len(X))}, "at least one non-zero"),
         (X, Y, {"sample_weight": np.ones(len(X) + 1)}, "sample_weight"),
     ],
 )
@@ -382,7 +376,7 @@ def test_the_labelings_asked_for_may_be_more_than_there_are():
 @pytest.mark.parametrize("solver", ["bcpl", "oeg"])
 def test_a_temperature_that_leaves_floating_point_is_named(solver):
     X = np.random.default_rng(0).normal(size=(40, 2))
-    with pytest.raises(ValueError, match="take a larger temperature or a smaller C"):
+    with pytest.raises(ValueError, match="increase the temperature or decrease C"):
         ChainSVC(solver=solver, temperature=1e-59, random_state=0).fit(X, list("abca") * 10, lengths=[4] * 10)
     model = ChainSVC(random_state=0).fit(X, list("abca") * 10, lengths=[4] * 10)
     for temperature in (1e-320, 1e308):

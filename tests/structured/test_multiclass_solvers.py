@@ -1,9 +1,7 @@
 """Multi-class solvers: known answers, slow twins, certificates, limit cases."""
 
-import ctypes
 import itertools
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -314,28 +312,6 @@ def test_certificates_do_not_change_a_solver(name, kind):
     np.testing.assert_array_equal(certified.solution()[0], alone.solution()[0])
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="scatters memory by the C library of the process")
-def test_certificates_do_not_depend_on_memory_addresses():
-    """Sums that were also writing took another order where two arrays lay close together."""
-    library, rng = ctypes.CDLL(None), np.random.default_rng(1)
-    library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    library.free.argtypes = [ctypes.c_void_p]
-    X, y, costs, Delta = small_data(n=60, seed=20)
-    problem = linear(X, labels_of(y, costs, Delta), 0.5)
-    solver = solver_for("oeg", problem, tol=1e-4, dtype=np.float32)
-    for _ in range(3):
-        solver.epoch(Clock())
-    found = set()
-    for turn in range(300):
-        places = [library.malloc(int(size)) for size in rng.integers(5, 34, 60 if turn % 3 else 7) * 8]
-        for place in rng.permutation(places)[::2]:
-            library.free(int(place))
-        alpha = solver.iterate.alpha.copy() if turn % 2 else solver.iterate.alpha
-        evaluation = problem.evaluate(alpha, True)
-        found.add((evaluation.certificate, evaluation.image.tobytes()))
-    assert len(found) == 1
-
-
 def test_dual_never_falls_and_gain_is_exact():
     X, y, costs, Delta = small_data(n=60, c=6, seed=5)
     problem = linear(X, labels_of(y, costs, Delta))
@@ -488,34 +464,6 @@ def zero_rich(n=400, d=60, density=0.05, seed=0):
     return X, rng.integers(0, 3, n), np.full(n, 2.0), rng
 
 
-@pytest.mark.parametrize("density", [0.05, 0.4])
-@pytest.mark.parametrize("d", [60, 150])
-def test_rows_with_many_zeros_are_extracted_and_change_nothing(density, d):
-    """All rows when their nonzeros fit into a part of X, else the ones asked for."""
-    X, y, costs, rng = zero_rich(d=d, density=density)
-    dense, sparse = linear(X, labels_of(y, costs)), linear(sp.csr_array(X), labels_of(y, costs))
-    order = rng.permutation(400)[:50]
-    iterates = [iterate_at(problem) for problem in (dense, sparse)]
-    for part in (order, order[::-1], np.concatenate([order[:30], np.arange(5)])):
-        for iterate in iterates:
-            iterate.exact_sweep(np.unique(part), np.empty(400), np.zeros(400, bool))
-    kept = iterates[0].nonzeros
-    assert kept is not None and kept.count >= 50
-    assert kept.holds_all == (density < 0.1)
-    assert kept.values.nbytes + kept.columns.nbytes <= X.nbytes / 6 + 16
-    for place in range(kept.count):
-        part = slice(kept.starts[place], kept.starts[place + 1])
-        row = np.zeros(d)
-        row[kept.columns[part]] = kept.values[part]
-        np.testing.assert_array_equal(row, X[kept.samples[place]])
-    first, second = (iterate.evaluate() for iterate in iterates)
-    np.testing.assert_allclose(iterates[0].alpha, iterates[1].alpha, atol=1e-12)
-    np.testing.assert_allclose(first.answer, second.answer, atol=1e-12)
-    assert first.certificate.primal == pytest.approx(second.certificate.primal)
-    assert first.certificate.dual == pytest.approx(iterates[0].dual())
-    assert first.certificate.dual > 0
-
-
 @pytest.mark.parametrize("mean", [False, True])
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_certificates_of_rows_with_many_zeros_read_them_in_pieces(mean, n_threads):
@@ -562,28 +510,3 @@ def test_an_unfinished_run_keeps_the_better_primal_point():
         points = (solver.mean.mean(np.float64), None)
         primals = [solver.iterate.evaluate(point).certificate.primal for point in points]
         assert outcome.certificate.primal <= min(primals)
-
-
-@pytest.mark.parametrize("shrinking", [False, True])
-def test_schedule_follows_the_naive_twin(shrinking):
-    X, y, costs, _ = small_data(n=40, seed=12)
-    rng = np.random.default_rng(12)
-    solver = solver_for("exact", linear(X, labels_of(y, costs)), shrinking=shrinking)
-    solver.streak, solver.due = rng.integers(0, 8, 40), rng.integers(0, 9, 40)
-    solver.gaps, solver.idle, solver.passes = rng.random(40), rng.random(40) < 0.5, 5
-    visited = solver._due()
-    np.testing.assert_array_equal(visited, np.flatnonzero(solver.due <= 5))
-    found = 24.0
-    expected = naive.postponed(
-        visited,
-        solver.gaps,
-        solver.idle,
-        6,
-        0.5 * found / 40,
-        6 if shrinking else 0,
-        solver.streak,
-        solver.due,
-    )
-    solver._reschedule(visited, found)
-    np.testing.assert_array_equal(solver.streak, expected[0])
-    np.testing.assert_array_equal(solver.due, expected[1])

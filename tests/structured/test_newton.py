@@ -8,14 +8,13 @@ import scipy.sparse as sp
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 from maxmargin import MultiClassSVC
-from maxmargin.core import proximal_newton
 from maxmargin.core.loop import Clock, Stopping, run
-from maxmargin.core.proximal_newton import ALL, NewtonSteps
+from maxmargin.core.proximal_newton import ALL
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.structured import newton, newton_losses
 from maxmargin.structured.exact import ExactBlocks
 from maxmargin.structured.multiclass_problem import Labels, LinearMultiClass, Setup
-from maxmargin.structured.newton import Curvature, ProximalNewton
+from maxmargin.structured.newton import ProximalNewton
 from maxmargin.structured.newton_loops import ProximalTask
 from maxmargin.structured.newton_losses import ArrayLosses, LoopLosses
 from tests.naive import multiclass as naive
@@ -184,52 +183,6 @@ def test_curvature_is_that_of_its_formula(form, loss, c, monkeypatch):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_curvature_is_the_derivative_of_the_gradient(loss):
-    X, y, costs, Delta = data(12, 2, 3)
-    X = X / 10
-    solver = ProximalNewton(problem_of(X, y, costs, Delta, loss), Setup(1e-3, None), first=3.0)
-    c, D = 3, 3
-    matrix = np.zeros((c * D, c * D))
-    steps = solver.steps
-    tau, shares = float(steps.tau[0]), steps.shares[0]
-    solver.losses.add_curvature(0, np.c_[X, np.ones(12)], tau, shares, matrix)
-    matrix = np.tril(matrix) + np.tril(matrix, -1).T
-    W, h = steps.W, 1e-6
-
-    def gradient(W):
-        """W - W(alpha(W)), of the anchor and the tau at hand."""
-        return NewtonSteps(solver.losses, solver.geometry, W, steps.anchor, tau).gradients - W
-
-    for j in range(c * D):
-        E = np.zeros((1, c, D))
-        E.flat[j] = h
-        change = gradient(W + E) - gradient(W - E)
-        np.testing.assert_allclose(matrix[:, j], change.ravel() / (2 * h), atol=1e-6)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("form", ["dense", "sparse"])
-def test_products_and_preconditioner_are_those_of_the_matrix(loss, form):
-    X, y, costs, Delta = data(30, 4, 3)
-    rows = sp.csr_array(X) if form == "sparse" else X
-    problem = problem_of(rows, y, costs, Delta, loss, bias=0.7)
-    solver = ProximalNewton(problem, Setup(1e-3, None), first=3.0)
-    c, D = 3, 5
-    matrix = np.zeros((c * D, c * D))
-    tau, shares = float(solver.steps.tau[0]), solver.steps.shares[0]
-    solver.losses.add_curvature(0, np.c_[X, np.full(30, 0.7)], tau, shares, matrix)
-    matrix = np.tril(matrix) + np.tril(matrix, -1).T + np.eye(c * D)
-    curvature = Curvature(problem, shares.T, tau)
-    precondition = curvature.precondition()
-    V = np.random.default_rng(1).normal(size=(D, c))
-    np.testing.assert_allclose(curvature.product(V).T.ravel(), matrix @ V.T.ravel(), rtol=1e-10)
-    for k in range(c):
-        block = matrix[k * D : (k + 1) * D, k * D : (k + 1) * D]
-        expected = V[:, k] / np.diagonal(block) if form == "sparse" else np.linalg.solve(block, V[:, k])
-        np.testing.assert_allclose(precondition(V)[:, k], expected, rtol=1e-7)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("c", [2, 5])
 @pytest.mark.parametrize("form", ["dense", "csr"])
 def test_numpy_and_compiled_passes_reach_the_same_optimum(loss, c, form, monkeypatch):
@@ -374,21 +327,6 @@ def test_a_start_from_other_rows_is_no_worse_than_none():
     warm.fit(X[some], y[some])
     assert warm.duality_gap_ <= 1e-3
     assert warm.primal_objective_ == pytest.approx(cold.primal_objective_, rel=2e-3)
-
-
-def test_a_matrix_that_rounding_made_indefinite_gets_a_ridge(monkeypatch):
-    """The first three factorisations fail, as LAPACK's do for a negative eigenvalue."""
-    X, y, costs, Delta = data()
-    usual, tried = proximal_newton.dposv, []
-
-    def failing(matrix, rhs, **given):
-        tried.append(matrix)
-        return usual(matrix if len(tried) > 3 else -matrix, rhs, **given)
-
-    monkeypatch.setattr(proximal_newton, "dposv", failing)
-    problem = problem_of(X, y, costs, Delta)
-    outcome = run(ProximalNewton(problem, Setup(1e-8, None)), Stopping(1e-8, 200))
-    assert outcome.converged and len(tried) > 3
 
 
 def test_certificates_of_sweeps_do_not_depend_on_the_number_of_threads():
