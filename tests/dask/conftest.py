@@ -1,4 +1,4 @@
-"""What the tests of models on a cluster share."""
+"""Clients and data for the tests of models on a cluster."""
 
 from itertools import pairwise
 
@@ -10,7 +10,7 @@ from maxmargin.dask import local_cluster
 
 
 class Inline:
-    """What a fit asks of a client, done at once in this process by two workers that are not there."""
+    """A client with two simulated workers that runs all tasks at once in this process."""
 
     status = "running"
 

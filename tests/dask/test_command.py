@@ -1,4 +1,4 @@
-"""`maxmargin fit --cluster`: the model file of one machine, from files that workers read."""
+"""`maxmargin fit --cluster` trains the model of one machine from files that workers read."""
 
 import json
 
@@ -29,9 +29,9 @@ def test_fit_of_parts_is_the_fit_of_the_whole(processes, files, capsys, monkeypa
     address = processes.scheduler.address
     words = ["--tol", "1e-7", "--json", "-o"]
     assert main(["fit", "part-0.svm", "part-1.svm", "--cluster", address, *words, "parts.mm"]) == 0
-    said = capsys.readouterr()
-    found = json.loads(said.out)
-    assert "dashboard: http" in said.err
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert "dashboard: http" in printed.err
     assert main(["fit", "all.svm", *words, "all.mm"]) == 0
     best = json.loads(capsys.readouterr().out)
     assert found["objective"] == pytest.approx(best["objective"], rel=1e-6)
@@ -62,35 +62,35 @@ def test_fit_of_parts_is_the_fit_of_the_whole(processes, files, capsys, monkeypa
         (["part-0.svm", "--cluster", "tcp://127.0.0.1:9", "--workers", "2"], "--cluster local"),
     ],
 )
-def test_wrong_calls_say_what_to_do(files, capsys, monkeypatch, words, message):
+def test_wrong_calls_name_the_remedy(files, capsys, monkeypatch, words, message):
     monkeypatch.chdir(files)
     assert main(["fit", *words, "-o", "x.mm"]) in (1, 2)
     assert message in capsys.readouterr().err
 
 
-def test_words_in_a_table_are_refused_with_the_cure(processes, files, capsys, monkeypatch):
+def test_words_in_a_table_are_refused_with_the_remedy(processes, files, capsys, monkeypatch):
     monkeypatch.chdir(files)
     line = ["shop.csv", "--target", "kind", "--cluster", processes.scheduler.address, "-o", "x.mm"]
     assert main(["fit", *line]) == 1
-    said = capsys.readouterr().err
-    assert "'red' is not a number" in said
-    assert "--drop columns of words" in said
+    printed = capsys.readouterr().err
+    assert "'red' is not a number" in printed
+    assert "--drop columns of words" in printed
 
 
 @pytest.mark.slow
-def test_a_fault_in_a_part_is_told_once(files, capfd, monkeypatch):
+def test_an_error_in_a_part_is_printed_once(files, capfd, monkeypatch):
     monkeypatch.chdir(files)
     (files / "part-1.svm").write_text("1 1:x\n")
     line = ["part-0.svm", "part-1.svm", "--cluster", "local", "--workers", "1", "-o", "x.mm"]
     assert main(["fit", *line]) == 1
-    said = capfd.readouterr().err  # of the worker, too
-    assert said.count("'x' is not a finite number") == 1
-    assert said.splitlines()[-1].startswith("Error: ")
-    assert "Compute Failed" not in said
+    printed = capfd.readouterr().err  # of the worker, too
+    assert printed.count("'x' is not a finite number") == 1
+    assert printed.splitlines()[-1].startswith("Error: ")
+    assert "Compute Failed" not in printed
 
 
 @pytest.mark.slow
-def test_a_cluster_of_its_own_and_a_scheduler_that_is_not_there(files, capsys, monkeypatch):
+def test_a_local_cluster_and_an_address_without_a_scheduler(files, capsys, monkeypatch):
     monkeypatch.chdir(files)
     line = ["all.svm", "-m", "multilabel", "--cluster", "local", "--workers", "1", "--partition", "rows"]
     assert main(["fit", *line, "-o", "x.mm"]) == 0

@@ -1,4 +1,4 @@
-"""What goes wrong on a cluster is survived, or said in words that help."""
+"""Lost workers, failed partitions and killed processes: the fit survives or ends with a clear error."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from tests.dask.conftest import Inline
 
 
 class Shaky(Inline):
-    """A cluster that loses a worker at every fifth answer."""
+    """A client that loses a worker at every fifth call of `gather`."""
 
     def __init__(self):
         self.calls = 0
@@ -56,7 +56,7 @@ def test_lost_workers_do_not_change_the_answer(name):
 
 
 @pytest.mark.parametrize("name", ["ChainSVC", "SparseMultiClassSVC", "SparseMultiLabelSVC", "SubmodularSVC"])
-def test_models_of_one_machine_say_so(name):
+def test_models_without_a_cluster_version_raise_an_error(name):
     with pytest.raises(ImportError, match=f"fit maxmargin.{name} on one machine"):
         getattr(on_cluster, name)
 
@@ -69,12 +69,12 @@ def silent():
     raise OSError("no answer")
 
 
-def test_workers_that_are_lost_again_and_again_are_given_up():
+def test_repeated_losses_of_workers_end_the_fit():
     with pytest.raises(RuntimeError, match=f"lost {ATTEMPTS} times.*memory"):
         Cluster(Inline()).retry(lost)
 
 
-def test_a_cluster_that_is_gone_is_said():
+def test_a_lost_scheduler_is_reported():
     client = Inline()
     client.status = "closed"
     for trouble in (lost, silent):
@@ -92,14 +92,14 @@ def test_a_cluster_that_is_gone_is_said():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_no_partitions_are_said(client, name):
+def test_an_empty_list_of_partitions_is_refused(client, name):
     for given in ([[]], [[], []], [()]):
         with pytest.raises(ValueError, match="no partitions"):
             getattr(on_cluster, name)().fit(*given, client=client)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_labels_that_are_not_given_are_asked_for(client, name):
+def test_missing_labels_are_refused(client, name):
     model = getattr(on_cluster, name)()
     for X in (da.eye(3), np.eye(3)):
         with pytest.raises(ValueError, match=r"target y is None; pass .* delayed pairs \(X, y\)"):
@@ -125,7 +125,7 @@ def test_a_partition_that_cannot_be_read_is_named(request, name, place):
 
 
 @pytest.mark.parametrize("place", ["processes", "here"])
-def test_partitions_that_need_the_same_are_not_blamed_one_by_one(request, place):
+def test_a_failure_that_all_partitions_need_is_reported_once(request, place):
     client = "here" if place == "here" else request.getfixturevalue(place)
     table = dask.delayed(disk_gone)()
     with pytest.raises(OSError, match="disk gone") as caught:
@@ -133,7 +133,7 @@ def test_partitions_that_need_the_same_are_not_blamed_one_by_one(request, place)
     assert caught.value.__notes__ == ["none of the 3 partitions can be read"]
 
 
-def test_partitions_that_are_lost_on_the_way_are_named():
+def test_errors_of_workers_name_the_failed_partitions():
     cluster = Cluster(Inline())
     cluster.blocks = [SimpleNamespace(status=status) for status in ("error", "finished", "error")]
     with pytest.raises(OSError) as caught, cluster.naming():
@@ -153,7 +153,7 @@ def profiling():
 
 
 def faulted_in():
-    """Pages that a second array of 8 MiB faults in, where the first is gone."""
+    """Page faults of a second array of 8 MiB, after the first was freed."""
     import resource
 
     np.ones(1 << 20)
@@ -162,14 +162,14 @@ def faulted_in():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
-def test_a_local_cluster_has_workers_that_do_not_watch_themselves(processes):
+def test_workers_of_a_local_cluster_do_not_profile_themselves(processes):
     assert set(processes.run(profiling).values()) == {False}
     assert set(processes.nthreads().values()) == {1} and len(processes.nthreads()) == 2
     assert profiling(), "the setting is for these workers alone"
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the allocator is glibc's")
-def test_a_local_cluster_has_workers_that_keep_memory_for_their_next_array(processes):
+def test_workers_of_a_local_cluster_keep_freed_memory(processes):
     assert max(processes.gather([processes.submit(faulted_in, pure=False) for _ in range(2)])) < 100
 
 
@@ -210,7 +210,7 @@ if __name__ == "__main__":
 
 
 def within(seconds, condition):
-    """Whether something comes true in time."""
+    """Whether a condition becomes true within some seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():
@@ -221,7 +221,7 @@ def within(seconds, condition):
 
 @pytest.fixture
 def fitting(tmp_path):
-    """A process that fits again and again, once it has begun to."""
+    """Start a process that fits in a loop, and wait for its first fit."""
     script = tmp_path / "fits.py"
     script.write_text(FITS)
     begun = []
@@ -239,13 +239,13 @@ def fitting(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_client_that_is_killed_leaves_nothing_behind(fitting):
+def test_a_killed_client_leaves_no_tasks_behind(fitting):
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
         process = fitting(cluster.scheduler_address)
-        # There is a moment without tasks between two of its fits.
+        # There may be a moment without tasks between two fits.
         assert within(60, lambda: bool(cluster.scheduler.tasks))
         process.kill()
         process.wait()
@@ -254,7 +254,7 @@ def test_a_client_that_is_killed_leaves_nothing_behind(fitting):
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_is_killed_ends_the_fit_with_words(fitting, tmp_path):
+def test_a_killed_scheduler_ends_the_fit_with_an_error(fitting, tmp_path):
     words = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
     words += ["--scheduler-file", str(tmp_path / "scheduler.json"), "--no-dashboard"]
     scheduler = subprocess.Popen(words, stderr=subprocess.DEVNULL)
@@ -290,7 +290,7 @@ def heavy(number):
 
 
 @pytest.mark.slow
-def test_workers_without_memory_are_said(monkeypatch):
+def test_workers_without_enough_memory_are_reported(monkeypatch):
     monkeypatch.setattr("maxmargin.dask.cluster.ATTEMPTS", 2)
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
@@ -301,3 +301,50 @@ def test_workers_without_memory_are_said(monkeypatch):
         pytest.raises(RuntimeError, match="out of memory"),
     ):
         on_cluster.MultiLabelSVC().fit([dask.delayed(heavy)(k) for k in range(2)], client=client)
+
+
+N, PARTS = 400, 8
+
+
+def generated(number):
+    """A partition, generated by the worker that needs it."""
+    rng = np.random.default_rng(number)
+    X = rng.normal(size=(N // PARTS, 30))
+    hidden = np.random.default_rng(100).normal(size=(30, 6))
+    return X, (X @ hidden + 3 * rng.normal(size=(len(X), 6)) > 0).astype(int)
+
+
+class Killer(threading.Thread):
+    """Kill three workers, one after the other, whenever two are alive."""
+
+    def __init__(self, cluster):
+        super().__init__(daemon=True)
+        self.cluster, self.kills = cluster, 0
+
+    def run(self):
+        while self.kills < 3:
+            time.sleep(1.5)
+            victims = [nanny.pid for nanny in self.cluster.workers.values()]
+            if len(victims) == 2 and all(victims):
+                os.kill(victims[self.kills % 2], signal.SIGKILL)
+                self.kills += 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("partition", ["rows", "labels"])
+def test_killed_workers_do_not_lose_a_fit(partition):
+    X, Y = (np.vstack(blocks) for blocks in zip(*(generated(k) for k in range(PARTS)), strict=True))
+    best = maxmargin.MultiLabelSVC(tol=1e-7).fit(X, Y)
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        killer = Killer(cluster)
+        killer.start()
+        while killer.is_alive():
+            model = on_cluster.MultiLabelSVC(partition=partition, working_rows=300, tol=1e-7, random_state=0)
+            model.fit([dask.delayed(generated)(k) for k in range(PARTS)], client=client)
+            assert model.duality_gap_ <= 1e-7
+            assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+        killer.join()
+    assert killer.kills == 3

@@ -1,4 +1,4 @@
-"""What models on a cluster read: files in parts, ranges of bytes, frames."""
+"""Data for models on a cluster: files in parts, ranges of bytes, frames."""
 
 import dask
 import numpy as np
@@ -13,7 +13,7 @@ from maxmargin.cli import _one_line
 from maxmargin.cli.cluster import read_part
 from maxmargin.cli.data import ReadOptions
 from maxmargin.dask import MultiClassSVC, MultiLabelSVC, partitions, read_arff, read_parquet, read_svmlight
-from maxmargin.dask.cluster import Alone, Cluster
+from maxmargin.dask.cluster import Cluster
 
 TEXT = "0,2 1:0.5 3:1\n2 2:4\n\n1 4:1 5:2 # last\n 1:3\n0 1:1 2:1 3:1\n"
 
@@ -32,7 +32,7 @@ def test_ranges_of_bytes_hold_every_line_once(tmp_path, blocksize):
     assert np.array_equal(sp.vstack([Y for _, Y in parts]).toarray(), whole.Y.toarray())
 
 
-def test_files_agree_on_labels_and_width(tmp_path):
+def test_partitions_of_several_files_have_the_same_columns(tmp_path):
     (tmp_path / "b1.svm").write_text("10 1:1\n9 3:1\n")
     (tmp_path / "b2.svm").write_text("2,10 2:1\n")
     (tmp_path / "b3.svm").write_text("")
@@ -43,7 +43,7 @@ def test_files_agree_on_labels_and_width(tmp_path):
     assert none.shape == (0, 3)
 
 
-def test_faults_in_a_range_name_the_line_of_the_file(tmp_path):
+def test_errors_in_a_range_of_bytes_name_the_line_of_the_file(tmp_path):
     (tmp_path / "c.svm").write_text("1 1:1\n" * 20 + "1 1:x\n" + "1 1:1\n" * 20)
     with pytest.raises(datasets.DataFormatError, match="line 21"):
         computed(read_svmlight(tmp_path / "c.svm", blocksize=30))
@@ -51,7 +51,7 @@ def test_faults_in_a_range_name_the_line_of_the_file(tmp_path):
         read_svmlight(tmp_path / "nothing*.svm")
 
 
-def test_an_error_that_names_no_file_is_told_with_it(tmp_path, monkeypatch):
+def test_an_error_without_a_path_gets_a_note_with_it(tmp_path, monkeypatch):
     def broken(path, **how):
         raise OSError("disk gone")
 
@@ -134,32 +134,7 @@ def test_columns_of_sets(client, table):
         )
 
 
-def test_sums_of_labels_take_a_task_only_where_labels_have_names():
-    class Counting(Alone):
-        asked = 0
-
-        def map(self, *arguments):
-            self.asked += 1
-            return super().map(*arguments)
-
-    rng = np.random.default_rng(0)
-    Y, weight = rng.integers(2, size=(6, 3)), rng.random(6)
-    Y[:3, 2] = 0
-    as_sets = [{name for name, on in zip("abc", row, strict=True) if on} for row in Y]
-    expected = [weight @ Y, weight @ (1 - Y)]
-    for y, asked in ((Y, 0), (2 * Y - 1, 0), (sp.csr_array(Y), 0), (as_sets, 1)):
-        cluster = Counting()
-        cuts = (slice(0, 3), slice(3, 3), slice(3, 6))
-        blocks = [
-            partitions.read(k, np.ones((6, 2))[some], y[some], weight[some]) for k, some in enumerate(cuts)
-        ]
-        seen = [partitions.facts_of(block) for block in blocks]
-        sums = partitions.totals(cluster, blocks, seen, partitions.common_space(seen))
-        assert cluster.asked == asked
-        assert np.allclose([sum(one.on for one in sums), sum(one.off for one in sums)], expected)
-
-
-def test_rows_whose_labels_are_not_known():
+def test_samples_with_unknown_labels():
     X = np.random.RandomState(0).randn(20, 3)
     y = [{"a"} if x[0] > 0 else {"b"} for x in X]
     y[3] = None
@@ -184,7 +159,7 @@ def test_malformed_sparse_matrices_are_refused():
 
 
 def test_tasks_of_workers_compute_with_one_blas_thread(client):
-    """As a fit in this process does: the number of threads does not change the model."""
+    """So that the number of BLAS threads does not change the model."""
 
     def blas_threads():
         return max(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")

@@ -1,4 +1,4 @@
-"""Models on a cluster: the optimum of one machine, whatever the partitions."""
+"""MultiLabelSVC on a cluster reaches the optimum of one machine, whatever the partitions."""
 
 import warnings
 
@@ -11,9 +11,8 @@ import scipy.sparse as sp
 import maxmargin
 from maxmargin import priors
 from maxmargin.dask import MultiLabelSVC
-from maxmargin.multilabel import estimator
 from tests.checks import apart
-from tests.dask.conftest import CUTS, Inline, delayed_parts
+from tests.dask.conftest import Inline, delayed_parts
 
 TIGHT = {"tol": 1e-8, "random_state": 0}
 
@@ -26,8 +25,10 @@ def data():
     return X, Y
 
 
-@pytest.mark.parametrize("partition", ["labels", "rows"])
-@pytest.mark.parametrize("n_parts", CUTS)
+@pytest.mark.parametrize(
+    ("n_parts", "partition"),
+    [(1, "rows"), (2, "rows"), (3, "rows"), (7, "rows"), (3, "labels"), (7, "labels")],
+)
 def test_reaches_the_optimum_of_one_machine(client, data, n_parts, partition):
     X, Y = data
     X = sp.csr_array(X) if n_parts == 3 else X
@@ -56,7 +57,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_parameters_mean_what_they_mean_on_one_machine(client, data, name):
+def test_parameters_have_the_meaning_of_one_machine(client, data, name):
     X, Y = data
     best = maxmargin.MultiLabelSVC(**TIGHT, **VARIANTS[name]).fit(X, Y)
     for partition in ("labels", "rows"):
@@ -70,7 +71,7 @@ def test_parameters_mean_what_they_mean_on_one_machine(client, data, name):
 def test_rows_that_all_fit_a_solve_take_one_round(client, data, prior):
     _, Y = data
     # Wide, and most columns are empty.
-    X = sp.random_array((70, 20_000), density=2e-4, rng=np.random.default_rng(0), format="csr")
+    X = sp.random_array((70, 2000), density=2e-3, rng=np.random.default_rng(0), format="csr")
     best = maxmargin.MultiLabelSVC(prior=prior, **TIGHT).fit(X, Y)
     model = MultiLabelSVC(prior=prior, partition="rows", **TIGHT)
     model.fit(*delayed_parts(X, Y, 7), client=client)
@@ -81,7 +82,7 @@ def test_rows_that_all_fit_a_solve_take_one_round(client, data, prior):
 
 
 class Workers(Inline):
-    """A client of so many workers."""
+    """A client with `n` simulated workers."""
 
     def __init__(self, n):
         self.n = n
@@ -92,10 +93,10 @@ class Workers(Inline):
 
 def test_any_number_of_workers_reaches_the_gap():
     rng = np.random.default_rng(1)
-    X = rng.normal(size=(800, 20))
-    Y = X @ rng.normal(size=(20, 6)) + 4 * rng.normal(size=(800, 6)) > 0
-    model = MultiLabelSVC(partition="rows", working_rows=100, C=0.1, random_state=0)
-    for n in (1, 2, 6):
+    X = rng.normal(size=(400, 20))
+    Y = X @ rng.normal(size=(20, 6)) + 4 * rng.normal(size=(400, 6)) > 0
+    model = MultiLabelSVC(partition="rows", working_rows=60, C=0.1, random_state=0)
+    for n in (1, 6):
         assert model.fit(X, Y, client=Workers(n)).duality_gap_ <= 1e-3
 
 
@@ -123,7 +124,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_of_every_kind(client, data, kind):
     X, Y = data
-    order = np.argsort(Y.sum(axis=1), kind="stable")  # so that partitions lack labels and classes
+    order = np.argsort(Y.sum(axis=1), kind="stable")  # partitions lack some labels and classes
     X, y = X[order], KINDS[kind](Y[order])
     cuts = [slice(0, 10), slice(10, 40), slice(40, 70)]
     best = maxmargin.MultiLabelSVC(**TIGHT).fit(X, y)
@@ -147,7 +148,7 @@ def test_two_processes_reach_the_optimum(processes, data, partition):
     assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=2e-6)
 
 
-def test_prediction_is_lazy_and_the_local_model_is_ordinary(client, data, tmp_path):
+def test_prediction_is_lazy_and_to_local_returns_the_model_of_one_machine(client, data, tmp_path):
     X, Y = data
     rows = da.from_array(X, (30, 6))
     model = MultiLabelSVC(random_state=0).fit(rows, Y, client=client)
@@ -161,15 +162,6 @@ def test_prediction_is_lazy_and_the_local_model_is_ordinary(client, data, tmp_pa
     assert np.array_equal(labels.compute(), local.predict(X))
     maxmargin.save(local, tmp_path / "model.mm")
     assert np.array_equal(maxmargin.load(tmp_path / "model.mm").predict(X), local.predict(X))
-
-
-def test_small_working_sets_still_converge(client, data):
-    X, Y = data
-    best = maxmargin.MultiLabelSVC(**TIGHT).fit(X, Y)
-    model = MultiLabelSVC(partition="rows", working_rows=12, tol=1e-4, random_state=0)
-    model.fit(da.from_array(X, (30, 6)), Y, client=client)
-    assert model.duality_gap_ <= 1e-4
-    assert model.dual_objective_ <= best.primal_objective_ * (1 + 1e-9)
 
 
 def pair(X, y):
@@ -186,14 +178,14 @@ BAD = {
 
 
 @pytest.mark.parametrize("message", BAD)
-def test_bad_partitions_say_what_is_wrong(client, message):
+def test_malformed_partitions_are_refused(client, message):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with pytest.raises(ValueError, match=message):
             MultiLabelSVC().fit(BAD[message], client=client)
 
 
-def test_a_fit_that_stops_early_says_so(client, data):
+def test_a_fit_that_stops_early_warns(client, data):
     X, Y = data
     model = MultiLabelSVC(partition="rows", working_rows=12, max_iter=1, tol=1e-6)
     with pytest.warns(UserWarning, match="increase max_iter"):
@@ -201,24 +193,9 @@ def test_a_fit_that_stops_early_says_so(client, data):
     assert 1e-6 < model.duality_gap_ < np.inf
 
 
-def test_what_a_cluster_cannot_do_is_refused(client, data):
+def test_unsupported_parameters_are_refused(client, data):
     X, Y = data
     with pytest.raises(ValueError, match="kernel"):
         MultiLabelSVC(kernel="rbf").fit(X, Y, client=client)
     with pytest.raises(ValueError, match="to_local"):
         MultiLabelSVC(warm_start=True).fit(X, Y, client=client)
-
-
-def test_groups_of_labels_have_the_precision_of_all(client, monkeypatch):
-    X = sp.random_array((40, 900), density=0.05, rng=np.random.default_rng(0), format="csr")
-    Y = np.arange(40)[:, None] % [2, 3, 4, 5] == 0
-    seen, start = [], maxmargin.MultiLabelSVC._start
-
-    def recorded(*given):
-        seen.append(start(*given))
-        return seen[-1]
-
-    monkeypatch.setattr(maxmargin.MultiLabelSVC, "_start", recorded)
-    monkeypatch.setattr(estimator, "LARGE_SPARSE", 4 * X.nnz)
-    MultiLabelSVC(partition="labels").fit(X, Y, client=client)
-    assert [(alpha.shape[1], alpha.dtype) for alpha in seen] == [(2, np.float32)] * 2

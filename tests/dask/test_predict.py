@@ -1,4 +1,4 @@
-"""Lazy answers of any fitted model on Dask collections."""
+"""Lazy predictions of any fitted model on Dask collections."""
 
 import dask
 import dask.array as da
@@ -23,7 +23,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_blocks_get_the_answers_of_the_model(name):
+def test_lazy_predictions_equal_those_of_the_model(name):
     model, y = MODELS[name]
     model.fit(X, y)
     rows = da.from_array(X, (15, 5))

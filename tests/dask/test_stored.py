@@ -1,4 +1,4 @@
-"""Rows that lie in a folder and are mapped into memory."""
+"""Rows in a folder that are mapped into memory."""
 
 import mmap
 
@@ -36,7 +36,7 @@ def test_mapped_partitions_give_the_model_of_memory(parts, tmp_path):
         assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
 
 
-def test_classes_take_them_too(parts, tmp_path):
+def test_classes_train_on_mapped_partitions(parts, tmp_path):
     X, Y, _ = parts
     y = Y.sum(axis=1)
     mapped = store(
@@ -47,7 +47,7 @@ def test_classes_take_them_too(parts, tmp_path):
     assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
 
 
-def test_what_is_not_there_is_said(tmp_path):
+def test_wrong_calls_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="store"):
         stored(tmp_path)
     with pytest.raises(ValueError, match="here"):

@@ -1,4 +1,4 @@
-"""Training on a device of PyTorch: the same optimum, certificate and attributes; here on its CPU."""
+"""Training with PyTorch reaches the same optimum, certificate and attributes; without a GPU, on its CPU."""
 
 import logging
 
@@ -30,8 +30,8 @@ def correlated(L=4, rank=2):
 
 
 @pytest.fixture
-def there(monkeypatch):
-    """Let `device="cuda"` mean PyTorch's CPU where there is no GPU."""
+def gpu(monkeypatch):
+    """Let `device="cuda"` mean PyTorch's CPU if there is no GPU."""
     if torch.cuda.is_available():
         return
     for module in ("multilabel.estimator", "structured.multiclass", "sparse.basis_machine"):
@@ -42,7 +42,7 @@ def there(monkeypatch):
 
 
 def agree(model, other):
-    """Two certified models of one problem: each primal is above the other's dual."""
+    """Two certified models of one problem: each primal is at least the dual of the other."""
     for a, b in ((model, other), (other, model)):
         assert a.primal_objective_ >= b.dual_objective_ - 1e-9 * abs(b.dual_objective_)
     assert model.duality_gap_ <= model.tol
@@ -58,7 +58,7 @@ def agree(model, other):
         ("precomputed", None),
     ],
 )
-def test_multilabel_reaches_the_optimum(there, kernel, prior):
+def test_multilabel_reaches_the_optimum(gpu, kernel, prior):
     X, Y = data()
     if kernel == "chi2":
         X = np.abs(X)
@@ -73,7 +73,7 @@ def test_multilabel_reaches_the_optimum(there, kernel, prior):
     assert np.mean(model.predict(X) == here.predict(X)) > 0.97
 
 
-def test_certificate_is_that_of_the_stored_model(there):
+def test_certificate_is_that_of_the_stored_model(gpu):
     X, Y = data()
     given = {"gamma": 0.4, "C": 2.0, "random_state": 0}
     model = MultiLabelSVC(kernel="rbf", device="cuda", **given).fit(X.astype("f4"), Y)
@@ -89,7 +89,7 @@ def test_certificate_is_that_of_the_stored_model(there):
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_sparse_rows_weights_and_unknown_entries(there, dtype):
+def test_sparse_rows_weights_and_unknown_entries(gpu, dtype):
     X, Y = data()
     Y = Y.astype(float)
     Y[3, 1] = np.nan
@@ -101,7 +101,7 @@ def test_sparse_rows_weights_and_unknown_entries(there, dtype):
     agree(model, here)
 
 
-def test_tied_loss(there):
+def test_tied_loss(gpu):
     X, Y = data()
     R = np.eye(4) + 0.1 * (np.ones((4, 4)) - np.eye(4))
     here = MultiLabelSVC(kernel="rbf", prior=R, loss="tied", tol=1e-5).fit(X, Y)
@@ -109,7 +109,7 @@ def test_tied_loss(there):
 
 
 def sparse_data(n=40, d=30, L=4, dtype="f8"):
-    """Rows of very different length, some without an entry, and more numbers than are fetched ahead."""
+    """Rows of very different length, some empty and some dense."""
     rng = np.random.default_rng(4)
     X = sp.random(n, d, 0.2, "csr", rng=rng, dtype=dtype)
     X = sp.vstack([X, sp.csr_array((2, d)), np.tile(rng.normal(size=(1, d)), (2, 1))], format="csr")
@@ -118,7 +118,7 @@ def sparse_data(n=40, d=30, L=4, dtype="f8"):
 
 
 @pytest.mark.parametrize(("dtype", "prior"), [("f4", None), ("f8", np.diag([1.0, 0.5, 2.0, 1.0]))])
-def test_linear_reaches_the_optimum_on_sparse_rows(there, dtype, prior):
+def test_linear_reaches_the_optimum_on_sparse_rows(gpu, dtype, prior):
     X, Y = sparse_data(dtype=dtype)
     Y[3, 1] = np.nan
     weights = np.random.default_rng(2).random(len(Y)) * 2
@@ -131,7 +131,7 @@ def test_linear_reaches_the_optimum_on_sparse_rows(there, dtype, prior):
     assert np.abs(model.decision_function(X) - here.decision_function(X)).max() < 0.2
 
 
-def test_certificate_of_a_linear_model_is_that_of_what_is_stored(there):
+def test_certificate_of_a_linear_model_is_that_of_the_stored_weights(gpu):
     X, Y = sparse_data()
     model = MultiLabelSVC(C=3.0, device="cuda", random_state=0).fit(X, Y)
     F = X @ model.coef_.T + model.intercept_
@@ -141,7 +141,7 @@ def test_certificate_of_a_linear_model_is_that_of_what_is_stored(there):
     assert model.dual_objective_ <= primal
 
 
-def test_linear_continues_in_float64_and_warm_starts(there):
+def test_linear_continues_in_float64_and_warm_starts(gpu):
     X, Y = sparse_data(L=2)
     given = {"C": 0.5, "device": "cuda", "random_state": 0, "precision": "single"}
     model = MultiLabelSVC(tol=1e-8, warm_start=True, **given).fit(X, Y)
@@ -149,7 +149,7 @@ def test_linear_continues_in_float64_and_warm_starts(there):
     assert model.set_params(tol=1e-4).fit(X, Y).duality_gap_ <= 1e-4
 
 
-def test_multiclass_reaches_the_optimum(there):
+def test_multiclass_reaches_the_optimum(gpu):
     X, _ = data()
     y = np.array(["a", "b", "c", "d"])[(X @ np.random.default_rng(1).normal(size=(3, 4))).argmax(1)]
     costs = 2.0 * (1 - np.eye(4))
@@ -165,7 +165,7 @@ def test_multiclass_reaches_the_optimum(there):
         assert np.mean(model.predict(X) == here.predict(X)) > 0.95
 
 
-def test_sparse_machines_grow_the_same_basis(there):
+def test_sparse_machines_grow_the_same_basis(gpu):
     """Both devices draw the same candidates and score them alike, so the whole path agrees."""
     X, Y = data(n=90)
     y = np.array(["a", "b", "c"])[(X @ np.random.default_rng(1).normal(size=(3, 3))).argmax(1)]
@@ -188,7 +188,7 @@ def test_sparse_machines_grow_the_same_basis(there):
         assert len(model.path_) == len(here.path_)
 
 
-def test_certificate_of_a_sparse_machine_is_that_of_what_is_stored(there):
+def test_certificate_of_a_sparse_machine_is_that_of_the_stored_coefficients(gpu):
     X, Y = data()
     model = SparseMultiLabelSVC(C=2.0, gamma=0.4, max_basis=8, device="cuda", random_state=0).fit(X, Y)
     K = np.exp(-0.4 * ((X[:, None] - X) ** 2).sum(2))[:, model.basis_indices_]
@@ -198,14 +198,7 @@ def test_certificate_of_a_sparse_machine_is_that_of_what_is_stored(there):
     assert primal == pytest.approx(model.primal_objective_, rel=1e-9)
 
 
-@pytest.mark.parametrize("given", [{"solver": "sweeps"}, {"kernel": lambda X, Z: X @ Z.T}])
-def test_sparse_machines_that_stay_on_the_cpu_are_refused(given):
-    X, Y = data()
-    with pytest.raises(ValueError, match=r"device='cuda' cannot be used: .* Use device='cpu'"):
-        SparseMultiLabelSVC(device="cuda", **given).fit(X, Y)
-
-
-def test_strips_reach_what_the_whole_matrix_does(there, monkeypatch):
+def test_rows_of_the_kernel_matrix_give_the_optimum_of_the_whole_matrix(gpu, monkeypatch):
     X, Y = data()
     whole = MultiLabelSVC(kernel="rbf", device="cuda", random_state=0).fit(X, Y)
     monkeypatch.setattr("maxmargin.device.blocks.SHARE", 0.0)
@@ -214,7 +207,7 @@ def test_strips_reach_what_the_whole_matrix_does(there, monkeypatch):
     assert np.abs(strips.decision_function(X) - whole.decision_function(X)).max() < 0.1
 
 
-def test_the_mean_of_epochs_is_the_answer_where_its_gap_is_smaller(there, monkeypatch):
+def test_the_mean_of_epochs_is_the_answer_where_its_gap_is_smaller(gpu, monkeypatch):
     from maxmargin.device import multilabel
 
     answers = []
@@ -237,7 +230,7 @@ def test_the_mean_of_epochs_is_the_answer_where_its_gap_is_smaller(there, monkey
     assert model.duality_gap_ <= 1e-3
 
 
-def test_same_seed_same_answer(there):
+def test_same_seed_same_answer(gpu):
     X, Y = data()
     a, b = (MultiLabelSVC(kernel="rbf", device="cuda", random_state=7).fit(X, Y) for _ in range(2))
     np.testing.assert_array_equal(a.dual_coef_, b.dual_coef_)
@@ -246,13 +239,13 @@ def test_same_seed_same_answer(there):
     np.testing.assert_array_equal(a.coef_, b.coef_)
 
 
-def test_continues_in_float64_where_rounding_stops_float32(there):
+def test_continues_in_float64_where_rounding_stops_float32(gpu):
     X, Y = data(n=20, L=2)
     given = {"kernel": "rbf", "C": 0.05, "device": "cuda", "precision": "single"}
     assert MultiLabelSVC(tol=1e-8, **given).fit(X, Y).duality_gap_ <= 1e-8
 
 
-def test_warm_start_and_time_limit(there):
+def test_warm_start_and_time_limit(gpu):
     X, Y = data()
     model = MultiLabelSVC(kernel="rbf", device="cuda", warm_start=True, random_state=0).fit(X, Y)
     assert model.fit(X, Y).duality_gap_ <= model.tol
@@ -277,18 +270,20 @@ def test_without_torch(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("model", "given"),
     [
-        {},
-        {"kernel": "rbf", "solver": "smo"},
-        {"kernel": lambda X, Z: X @ Z.T},
-        {"memory_limit": 0},
+        (MultiLabelSVC, {}),
+        (MultiLabelSVC, {"kernel": "rbf", "solver": "smo"}),
+        (MultiLabelSVC, {"kernel": lambda X, Z: X @ Z.T}),
+        (MultiLabelSVC, {"memory_limit": 0}),
+        (SparseMultiLabelSVC, {"solver": "sweeps"}),
+        (SparseMultiLabelSVC, {"kernel": lambda X, Z: X @ Z.T}),
     ],
 )
-def test_what_stays_on_the_cpu_is_refused(given):
+def test_models_without_gpu_code_are_refused(model, given):
     X, Y = data()
     with pytest.raises(ValueError, match=r"device='cuda' cannot be used: .* Use device='cpu'"):
-        MultiLabelSVC(device="cuda", **given).fit(X, Y)
+        model(device="cuda", **given).fit(X, Y)
 
 
 def test_what_does_not_fit_the_memory_is_refused(monkeypatch):

@@ -1,6 +1,6 @@
-"""Tensors are answered by tensors where scikit-learn is told to take arrays as they are.
+"""Predictions for arrays of PyTorch and CuPy are arrays of the same library, with array_api_dispatch.
 
-SciPy asks to be told before it is imported, so the tests run in a process of their own.
+SciPy reads SCIPY_ARRAY_API when it is imported, so the tests run in a process of their own.
 """
 
 import importlib.util
@@ -15,14 +15,14 @@ import sklearn
 from maxmargin import MultiClassSVC, MultiLabelSVC, SparseMultiClassSVC, SparseMultiLabelSVC
 
 torch = pytest.importorskip("torch")
-TOLD = os.environ.get("SCIPY_ARRAY_API") == "1"
-inside = pytest.mark.skipif(not TOLD, reason="run by test_in_a_process_that_is_told")
+ENABLED = os.environ.get("SCIPY_ARRAY_API") == "1"
+inside = pytest.mark.skipif(not ENABLED, reason="run by test_in_a_process_with_scipy_array_api")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CUPY = DEVICE == "cuda" and importlib.util.find_spec("cupy") is not None
 
 
-@pytest.mark.skipif(TOLD, reason="is that process")
-def test_in_a_process_that_is_told():
+@pytest.mark.skipif(ENABLED, reason="this is that process")
+def test_in_a_process_with_scipy_array_api():
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", __file__],
         env={**os.environ, "SCIPY_ARRAY_API": "1"},
@@ -34,7 +34,7 @@ def test_in_a_process_that_is_told():
     assert f"{9 if CUPY else 5} passed" in done.stdout
 
 
-def data(n=70, d=3, L=4, seed=0):
+def data(n=40, d=3, L=4, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
     Y = (X @ rng.normal(size=(d, L)) + rng.normal(size=(n, L)) > 0).astype(int)
@@ -44,7 +44,7 @@ def data(n=70, d=3, L=4, seed=0):
 @inside
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_tensors_are_answered_in_kind(kernel, dtype):
+def test_predictions_for_tensors_are_tensors(kernel, dtype):
     X, Y = data()
     model = MultiLabelSVC(kernel=kernel, random_state=0).fit(X, Y)
     classes = MultiClassSVC(kernel=kernel, random_state=0).fit(X, Y.argmax(1))
@@ -70,7 +70,7 @@ def test_tensors_are_answered_in_kind(kernel, dtype):
 @pytest.mark.skipif(not CUPY, reason="needs a GPU and CuPy")
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_arrays_of_cupy_are_answered_in_kind(kernel, dtype):
+def test_predictions_for_cupy_arrays_are_cupy_arrays(kernel, dtype):
     import cupy
 
     X, Y = data()
@@ -89,7 +89,7 @@ def test_arrays_of_cupy_are_answered_in_kind(kernel, dtype):
 
 
 @inside
-def test_names_are_answered_as_they_are():
+def test_class_names_are_returned_as_numpy_arrays():
     X, _ = data()
     y = np.where(X[:, 0] > 0, "on", "off")
     model = MultiClassSVC().fit(X, y)

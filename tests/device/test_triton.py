@@ -1,4 +1,4 @@
-"""The Triton programs give what the plain moves give: on a GPU, or else interpreted on the CPU."""
+"""Triton programs compute the same as the plain moves: on a GPU, or interpreted on the CPU."""
 
 import os
 
@@ -51,7 +51,7 @@ def numbers():
 
 @pytest.fixture
 def samples():
-    """The samples of the block that is moved, the third of the order."""
+    """A random order of the samples; the tests move its third block."""
     return torch.from_numpy(np.random.default_rng(1).permutation(N)).to(DEVICE)
 
 
@@ -135,7 +135,7 @@ def test_propagate(numbers, samples, precision, error):
     torch.testing.assert_close(E, expected, atol=error, rtol=0)
 
 
-def test_simplex_is_the_nearest_point():
+def test_simplex_is_the_projection():
     rng = np.random.default_rng(0)
     for size in (1, 2, 7):
         v = torch.tensor(3 * rng.normal(size=size))
@@ -147,7 +147,7 @@ def test_simplex_is_the_nearest_point():
 
 
 def test_descend():
-    """One pass over lists of different length; rows with more numbers than are fetched ahead, and without."""
+    """One pass over lists of different length; rows are empty, short, or longer than the prefetched part."""
     rng = np.random.default_rng(2)
     n, d = 40, 400
     X = sp.random(n, d, 0.05, "csr", rng=rng, dtype="f4")
@@ -200,8 +200,8 @@ def test_products_of_sparse_rows(dtype):
     np.testing.assert_allclose(fast.cpu().numpy(), X @ W.cpu().numpy().T, atol=tolerance)
 
 
-def test_box_is_the_best_place():
-    """No other block in reach has a better value of the quadratic that it solves."""
+def test_box_is_the_optimum():
+    """No other feasible block has a larger value of the quadratic."""
     rng = np.random.default_rng(0)
     for size in (2, 3, 9):
         at = torch.tensor(rng.random(size) * (rng.random(size) < 0.7))
