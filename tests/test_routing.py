@@ -1,4 +1,4 @@
-"""What wrappers pass on to their estimators: weights, other arguments of `fit`, metadata by request."""
+"""Wrappers pass weights, other arguments of `fit`, and requested metadata to their estimators."""
 
 import warnings
 

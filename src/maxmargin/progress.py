@@ -10,24 +10,24 @@ from typing import Any
 
 __all__ = ["ProgressBar"]
 
-# Gaps below cannot be told from rounding.
+# Smaller gaps are rounding errors.
 SMALLEST = 1e-14
-# Characters of a bar.
+# Width of a bar in characters.
 BAR = 30
 
 
 class ProgressBar:
-    """A callback that shows epoch, gap and time of a fit, and how far it is on the way to `tol`.
+    """A callback that shows epoch, gap and time of a fit, and a bar that is full if the gap is `tol`.
 
-    The way is measured on the logarithm of the gap. Callbacks need scikit-learn 1.9 or later. In a search
-    every fit has a bar of its own, one after the other.
+    The bar is linear in the logarithm of the gap. Callbacks need scikit-learn 1.9 or later. In a search
+    every fit has its own bar, one after the other.
 
     Parameters
     ----------
     description : str, default=None
-        What the bar is called; None takes the name of the estimator.
+        Title of the bar; None means the name of the estimator.
     bar : rich.progress.Progress, default=None
-        A display to take part in, with a column for the field `gap`; None makes one for every fit.
+        A display to add the bar to, with a column for the field `gap`; None creates one for every fit.
 
     Examples
     --------
@@ -47,11 +47,11 @@ class ProgressBar:
         self._first: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Displays stay behind when a search sends its fits to other processes.
+        # Displays are not sent to the worker processes of a search.
         return {**vars(self), "_own": None, "_task": None, "bar": None}
 
     def setup(self, estimator: Any, context: Any) -> None:
-        """Show a bar; called when a fit begins."""
+        """Show a bar; called at the start of a fit."""
         shown = self.bar
         if shown is None:
             shown = self._own = _display()
@@ -61,16 +61,16 @@ class ProgressBar:
         self._task = shown.add_task(self.description or type(estimator).__name__, total=1.0, gap="")
 
     def teardown(self, estimator: Any, context: Any) -> None:
-        """Leave the bar as it is; called when a fit ends."""
+        """Stop the bar; called at the end of a fit."""
         if self._own is not None:
             self._own.stop()
             self._own = None
 
-    def on_fit_task_begin(self, estimator: Any, context: Any, **told: Any) -> None:
-        """Called before every epoch."""
+    def on_fit_task_begin(self, estimator: Any, context: Any, **kwargs: Any) -> None:
+        """Do nothing; called before every epoch."""
 
-    def on_fit_task_end(self, estimator: Any, context: Any, **told: Any) -> bool:
-        """Move the bar; called after every epoch."""
+    def on_fit_task_end(self, estimator: Any, context: Any, **kwargs: Any) -> bool:
+        """Update the bar; called after every epoch."""
         record, shown = getattr(context, "record", None), self.bar or self._own
         if record is not None and shown is not None and 0 <= record.gap < math.inf:
             gap = max(record.gap, self._tol)
@@ -81,7 +81,7 @@ class ProgressBar:
 
 
 class _Notebook:
-    """The part of rich's display that a bar needs, as one line of text that a notebook replaces.
+    """The methods of rich's display that a bar needs, as one line of text that a notebook updates.
 
     `display` is that of IPython. rich itself shows nothing in notebooks without ipywidgets.
     """
@@ -96,7 +96,7 @@ class _Notebook:
         self._start = time.perf_counter()
 
     def stop(self) -> None:
-        """Leave the line as it is."""
+        """Do nothing; the line stays."""
 
     def add_task(self, description: str, total: float, gap: str) -> int:
         self._name = description
@@ -113,7 +113,7 @@ class _Notebook:
 
 
 def _display() -> Any:
-    """A display for where this runs: a notebook, or a terminal."""
+    """Return a display for a notebook or a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -1,4 +1,4 @@
-"""Sets of labels keep their promise."""
+"""Sets of labels keep their guarantee."""
 
 import numpy as np
 import pandas as pd
@@ -45,8 +45,7 @@ def assert_at_least(values, asked):
     assert np.mean(values) >= asked - 3 * np.std(values) / np.sqrt(len(values))
 
 
-@pytest.mark.parametrize("n", [12, 60])
-@pytest.mark.parametrize("asked", [0.8, 0.9])
+@pytest.mark.parametrize(("n", "asked"), [(12, 0.9), (60, 0.8)])
 def test_recall_is_kept_on_a_thousand_resamples(n, asked):
     given, found, sizes = Given(1), [], []
     for _ in range(RESAMPLES):
@@ -56,7 +55,7 @@ def test_recall_is_kept_on_a_thousand_resamples(n, asked):
         found.append(recall_of(new > threshold, true).mean())
         sizes.append((new > threshold).sum(axis=1).mean())
     assert_at_least(found, asked)
-    assert np.mean(found) < asked + 2.5 / n  # and not by giving everything
+    assert np.mean(found) < asked + 2.5 / n  # not by predicting all labels
     assert np.mean(sizes) < L
 
 
@@ -86,8 +85,8 @@ def test_the_recall_of_one_label_is_kept_on_a_thousand_resamples():
 
 @pytest.mark.parametrize("resamples", [50, pytest.param(RESAMPLES, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("calibration", [0.25, 5])
-def test_fits_keep_the_promise_too(calibration, resamples):
-    """Whole fits on resamples of a population; with folds it is no theorem, and holds here."""
+def test_fits_keep_the_guarantee(calibration, resamples):
+    """Whole fits on resamples of a population; with folds this is not a theorem, but holds here."""
     rng = np.random.default_rng(4)
     W = rng.normal(size=(3, 4))
     base = RidgeClassifier()
@@ -108,15 +107,15 @@ def test_thresholds_by_hand():
     assert 1.999 < recall_threshold(scores, truth, 0.5, ones) < 2.0
     assert recall_threshold(scores, truth, 2.0, ones) == np.inf
     assert recall_threshold(scores, truth, -0.1, ones) == -np.inf
-    told = np.ones_like(truth)
+    known = np.ones_like(truth)
     # Sample 2 is wrong from 6 on, sample 1 from 4 on; sample 0 never.
-    assert precision_threshold(scores, truth, told, 0.0, ones) == 6.0
-    assert precision_threshold(scores, truth, told, 1.0, ones) == 4.0
-    assert precision_threshold(scores, truth, told, 2.0, ones) == -np.inf
-    assert precision_threshold(scores, truth, told, -0.1, ones) == np.inf
+    assert precision_threshold(scores, truth, known, 0.0, ones) == 6.0
+    assert precision_threshold(scores, truth, known, 1.0, ones) == 4.0
+    assert precision_threshold(scores, truth, known, 2.0, ones) == -np.inf
+    assert precision_threshold(scores, truth, known, -0.1, ones) == np.inf
 
 
-def test_answers_come_in_the_kind_of_y():
+def test_predictions_have_the_kind_of_y():
     names = np.array(list("vwxyz"))
     sets = LabelSets(MultiLabelSVC(), random_state=0).fit(X, [set(names[row > 0]) for row in Y])
     assert all(isinstance(row, set) for row in sets.predict(X))
@@ -128,7 +127,7 @@ def test_answers_come_in_the_kind_of_y():
         assert on.shape == (50, len(np.unique(y))) and classes.score(X[150:], y[150:]) > 0.8
 
 
-def test_a_label_that_the_fit_never_saw_is_not_forgotten():
+def test_a_label_of_calibration_samples_only_is_kept():
     y = [{"common"} if k % 2 else {"common", "other"} for k in range(20)]
     y[3] = {"common", "once"}
     for seed in range(8):
@@ -153,7 +152,7 @@ def test_unknown_entries_do_not_count():
         assert np.isfinite(sets.thresholds_).all() and 0 < sets.score(X, Z) <= 1
 
 
-def test_too_few_samples_are_said():
+def test_too_few_samples_give_a_warning():
     with pytest.warns(
         UserWarning, match="recall=0.99 cannot be guaranteed with 50 calibration samples; it needs 99"
     ):
@@ -164,7 +163,7 @@ def test_too_few_samples_are_said():
     assert not sets.predict(X).any()
 
 
-def test_what_does_not_go_together_is_said():
+def test_parameters_that_conflict_are_refused():
     with pytest.raises(ValueError, match="Pass one of recall and precision"):
         LabelSets(MultiLabelSVC(), precision=0.9).fit(X, Y)
     with pytest.raises(ValueError, match="per_label=True needs recall"):

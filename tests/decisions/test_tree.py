@@ -32,7 +32,7 @@ def test_against_all_sets():
             assert row[on].sum() == pytest.approx(max(row[z].sum() for z in allowed))
 
 
-def test_scores_are_not_changed_and_bad_trees_are_said():
+def test_scores_are_not_changed_and_wrong_trees_are_refused():
     scores = np.array([[-1.0, 2.0]])
     assert consistent_labels(scores, [(0, 1)]).tolist() == [[True, True]]
     assert scores.tolist() == [[-1.0, 2.0]]
@@ -47,7 +47,7 @@ def test_scores_are_not_changed_and_bad_trees_are_said():
 
 
 X = RNG.normal(size=(80, 4))
-# Labels that a model by itself does not keep to the tree.
+# Labels for which a plain model violates the tree.
 Y = (X[:, :3] + 0.6 * RNG.normal(size=(80, 3)) > 0.2).astype(int)
 EDGES = [(2, 0), (2, 1)]
 NAMES = np.array(["cat", "dog", "animal"])
@@ -58,7 +58,7 @@ NAMED = [("animal", "cat"), ("animal", "dog")]
 @pytest.mark.parametrize(
     "y, edges", [(Y, EDGES), (2 * Y - 1, EDGES), (SETS, NAMED)], ids=["0/1", "signs", "sets"]
 )
-def test_answers_agree_with_the_tree_in_every_kind(y, edges):
+def test_predictions_agree_with_the_tree_in_every_kind(y, edges):
     base = MultiLabelSVC(random_state=0)
     model = TreeLabels(base, edges).fit(X, y)
     scores = model.estimator_.decision_function(X)
@@ -90,7 +90,7 @@ def test_a_tree_is_saved_cloned_and_checked(tmp_path):
         maxmargin.save(model, tmp_path / "m.mm")
 
 
-def test_what_is_no_tree_of_these_labels_is_said():
+def test_edges_that_do_not_fit_the_labels_are_refused():
     with pytest.raises(ValueError, match="one class per sample"):
         TreeLabels(MultiLabelSVC(), NAMED).fit(X, NAMES[np.arange(80) % 3])
     with pytest.raises(ValueError, match="'fish', which is not among the labels"):

@@ -236,7 +236,7 @@ class Calibrated(Wrapper, LabelClassifier, BaseEstimator):
             self.estimator, (X, y, given), (self._labels, signs), folds, dual, keep=self.ensemble
         )
         if self.ensemble:
-            self.estimators_, self._met = held_out.models, held_out.met
+            self.estimators_, self._met = held_out.models, held_out.two_sided
             if held_out.columns:
                 self._fitted_on = held_out.columns
         on = signs > 0
@@ -334,9 +334,9 @@ class Calibrated(Wrapper, LabelClassifier, BaseEstimator):
         found, absent = np.zeros(1), absent_scores(self._met)
         taken = getattr(self, "_fitted_on", [None] * len(self.estimators_))
         folds = zip(self.estimators_, self._met, fold_shares(self._met), taken, strict=True)
-        for model, met, share, fitted in folds:
+        for model, present, share, fitted in folds:
             scores = self._curve_scores(model, aligned(model, X, self._labels, fitted))
-            found = found + share * self.curves_.probabilities(np.where(met, scores, absent))
+            found = found + share * self.curves_.probabilities(np.where(present, scores, absent))
         return found
 
     def _curve_scores(self, model: Any, scores: Any) -> np.ndarray:
@@ -375,15 +375,15 @@ def splits(
     return IterativeStratifiedKFold(int(cv)).split(np.zeros(len(signs)), sides)
 
 
-def fold_shares(met: np.ndarray) -> np.ndarray:
+def fold_shares(present: np.ndarray) -> np.ndarray:
     """Return the weight of each fold in the mean of each label: equal over the folds that contain it."""
-    counted = met | ~met.any(axis=0)
+    counted = present | ~present.any(axis=0)
     return counted / counted.sum(axis=0)
 
 
-def absent_scores(met: np.ndarray) -> np.ndarray:
+def absent_scores(present: np.ndarray) -> np.ndarray:
     """Return the scores of labels that are absent from a fold; 0 if absent from all (a flat curve)."""
-    return np.where(met.any(axis=0), ABSENT, 0.0)
+    return np.where(present.any(axis=0), ABSENT, 0.0)
 
 
 def _largest(values: np.ndarray, top: int) -> sp.csr_array:

@@ -1,1 +1,1 @@
-"""The side that scikit-learn sees, shared by all models."""
+"""The interface to scikit-learn that all models share."""

@@ -237,14 +237,14 @@ class HeldOut:
     """Scores (n_samples x n_columns) by models fitted on the other folds.
 
     A score is -inf for a class that was absent from the fit. An entry is `known` if its label is known
-    and the model was fitted on samples with and without that label. ``met[k]`` are the labels for which
-    this holds in fold k. `models`, and for a kernel matrix the `columns` that each model takes, are
+    and the model was fitted on samples with and without that label. ``two_sided[k]`` are the labels for
+    which this holds in fold k. `models`, and for a kernel matrix the `columns` that each model takes, are
     there on request.
     """
 
     scores: np.ndarray
     known: np.ndarray
-    met: np.ndarray
+    two_sided: np.ndarray
     models: list[Any]
     columns: list[np.ndarray]
 
@@ -277,7 +277,7 @@ def held_out_scores(
     _, signs = labels
     scores = np.full(signs.shape, -np.inf)
     known = np.zeros(signs.shape, bool)
-    met, models, columns = [], [], []
+    signs_in_fit, models, columns = [], [], []
     splits = list(splits)
     each = [(estimator, data, labels, split, dual, keep) for split in splits]
     # `Parallel` changes the warning filters of the whole process, so it is avoided for one job.
@@ -288,11 +288,11 @@ def held_out_scores(
     for (train, test), (found, two_sided, model) in zip(splits, folds, strict=True):
         scores[test] = found
         known[test] = two_sided & (signs[test] != 0)
-        met.append(two_sided)
+        signs_in_fit.append(two_sided)
         if keep:
             models.append(model)
             columns += [np.asarray(train, np.int64)] if takes_kernel(estimator) else []
-    return HeldOut(scores, known, np.array(met), models, columns)
+    return HeldOut(scores, known, np.array(signs_in_fit), models, columns)
 
 
 def _fold(

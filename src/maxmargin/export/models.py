@@ -154,10 +154,10 @@ def mean_of_folds(model: Calibrated, graph: Graph, x: str) -> str:
     parts = []
     taken = getattr(model, "_fitted_on", [None] * len(model.estimators_))
     folds = zip(model.estimators_, model._met, fold_shares(model._met), taken, strict=True)
-    for fold, met, share, fitted in folds:
+    for fold, present, share, fitted in folds:
         scores = graph.add(
             "Where",
-            graph.constant(met),
+            graph.constant(present),
             placed(fold, model._labels, graph, columns(fold, graph, some_columns(graph, x, fitted))),
             graph.numbers(absent_scores(model._met)),
         )
@@ -333,7 +333,7 @@ def _best(space: LabelSpace, graph: Graph, found: str) -> str:
 
 
 def signed(space: LabelSpace, graph: Graph, on: str) -> str:
-    """Add 0/1 labels, or -1/+1 if `fit` was passed such."""
+    """Add 0/1 labels, or -1/+1 labels if y had this form."""
     found = graph.cast(on, np.int64)
     if space.kind != "sign" and not (space.kind == "frame" and space.dtype == "sign"):
         return found
