@@ -12,7 +12,7 @@ from maxmargin.core.rows import readonly
 from maxmargin.structured import multiclass_kernel_loops as loops
 from maxmargin.structured.kernel_interior import solve_blocks
 from maxmargin.structured.multiclass_problem import KernelMultiClass, Labels, Setup
-from maxmargin.structured.working_sets import SetRule, WorkingSets, without_traces
+from maxmargin.structured.working_sets import SetRule, WorkingSets, without_tiny_masses
 from tests.naive import multiclass as naive
 
 LOSSES = ["crammer_singer", "weston_watkins"]
@@ -53,9 +53,9 @@ def test_settling_follows_the_naive_twin(dtype):
     orders = np.array([np.random.default_rng(k).permutation(14) for k in range(2)])
     scores = np.zeros((4, 14), dtype)
     arrays = problem.arrays_with(Delta, np.dtype(dtype), problem.arrays.lanes, 0.0)
-    plan = loops.Plan(passes=3, share=0.0, shrinking=False, quiet=0.0, again=False)
+    plan = loops.Plan(passes=3, share=0.0, shrinking=False, small=0.0, again=False)
     blocks = alpha.astype(dtype)
-    moved = loops.settle(readonly((X @ X.T).astype(dtype)), arrays, plan, readonly(orders), scores, blocks)
+    moved = loops.solve_set(readonly((X @ X.T).astype(dtype)), arrays, plan, readonly(orders), scores, blocks)
     for k in range(3):
         naive.sweep("exact", orders[k % 2], X, y, costs, Delta, expected)
     rounding = 1e-9 if dtype == np.float64 else 1e-4
@@ -131,19 +131,19 @@ def test_sets_within_outer_sets_come_to_the_same_optimum(loss, kernel, dtype):
     assert not problem.K.fits
     solver = solver_of(problem, 1e-4, all_at_once=0, size=20, outer=80)
     sizes = []
-    settle_by_sets = solver._settle_by_sets
+    solve_by_sets = solver._solve_by_sets
 
     def spied(chosen, clock):
         before = solver.certificate.dual
-        settle_by_sets(chosen, clock)
+        solve_by_sets(chosen, clock)
         sizes.append(len(chosen))
         scores = problem.K.times(problem.coefficients(solver.alpha))
         np.testing.assert_allclose(solver.scores, scores, atol=1e-9 if dtype == np.float64 else 1e-3)
         assert solver.certificate.dual >= before - 1e-6
 
-    solver._settle_by_sets = spied
+    solver._solve_by_sets = spied
     outcome = run(solver, Stopping(1e-4, 1000))
-    assert outcome.converged and max(sizes) == 80 and solver.room.size == 80**2
+    assert outcome.converged and max(sizes) == 80 and solver.workspace.size == 80**2
     assert outcome.certificate.dual <= best.primal and outcome.certificate.primal >= best.dual
     assert outcome.certificate.primal == pytest.approx(best.primal, rel=1.1e-4)
 
@@ -168,7 +168,7 @@ def test_interior_points_against_a_generic_solver(loss):
     start = naive.start(y, 3)
     H = (1.0 - np.eye(3))[y]
     found = solve_blocks(K, H.T, (costs[:, None] * start).T, costs, y if ww else None, 1e-9).T
-    blocks = without_traces(found, y, problem.loss, 0.0)
+    blocks = without_tiny_masses(found, y, problem.loss, 0.0)
     best = problem.evaluate(blocks).certificate
     assert best.gap < 1e-8
     wrong = np.arange(3) != y[:, None]

@@ -12,7 +12,7 @@ Newton step of the perturbed optimality conditions g + l = z - w, x z = mu, (u -
 by a Cholesky factor of size m for every class and one for sum_k A_k^-1: O(c m^3), some 20 times,
 whatever C and the condition of K. Predictor and corrector are those of Mehrotra (1992).
 
-On some hundred samples that is the default: LAPACK does all the work, and no loop has to be compiled.
+It is the default for a few hundred samples, where LAPACK does all the work and no loop is compiled.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from maxmargin.structured.multiclass_problem import (
     Setup,
 )
 
-# Added to the diagonal of every A_k, relative to the largest k(x, x): what rounding takes from it.
+# Added to the diagonal of every A_k, relative to the largest k(x, x), against rounding.
 ROUNDING = 1e-14
-# Curvature given to a mass without bounds, whose own may be none; it slows no step that matters.
+# Curvature of a mass without bounds, which may have none of its own.
 PROXIMAL = 1e-6
-# How far a start is moved to the centre, and which part of the longest step is taken.
+# The weight of the centre in the start, and the share of the longest step that is taken.
 INWARD, SHORTER = 0.5, 0.99
-# Most steps on some blocks; steps without progress after which float64 is exhausted.
+# The largest number of steps on some blocks, and of steps without progress.
 MOST, PATIENCE = 60, 30
-# Masses below the first of these levels that keeps the gap below `tol` are taken for none; so many more steps
-# may be taken for that.
-TRACES, MORE = (1e-2, 1e-3, 1e-4), 3
+# Masses below a level are set to zero, at the first of these levels that keeps the gap below `tol`. Up to
+# MORE further steps are taken for that.
+LEVELS, MORE = (1e-2, 1e-3, 1e-4), 3
 EPSILON = float(np.finfo(np.float64).eps)
 
 
 class InteriorBlocks:
-    """The default solver of kernels and wide rows on some hundred samples: an epoch is a step on all blocks.
+    """The solver of a few hundred samples, with a kernel or wide rows: an epoch is a step on all blocks.
 
     Parameters
     ----------
@@ -83,29 +83,29 @@ class InteriorBlocks:
         return found.image[:, some] + self.problem.labels.Delta[self.problem.y[some]].T
 
     def epoch(self, clock: Clock) -> Progress:
-        """One step, and what it proves."""
+        """One step and its certificate."""
         stuck = False
         if self.certify().gap > self.tol:
             moved = self.point.step()
-            self._look()
+            self._evaluate()
             if self.certify().gap <= self.tol:
-                self._finish()
+                self._sparsify()
             else:
                 stuck = self.patience.exhausted(self.point.gap()) or not moved
         return Progress(self.certify(), self.problem.n, exact=True, stuck="take a smaller C" if stuck else "")
 
     def certify(self) -> Certificate:
-        """P of the blocks with the lowest one, and D of those with the highest one."""
+        """The lowest P and the highest D of all blocks so far."""
         return self.lowest.certificate.tightened(self.highest.certificate)
 
     def solution(self) -> KernelSolution | LinearSolution:
-        """The model that `certify` speaks of."""
+        """The model of the certificate."""
         kind = LinearSolution if isinstance(self.problem, LinearMultiClass) else KernelSolution
         return kind(self.lowest.answer, self.blocks)
 
-    def _look(self) -> None:
-        """Evaluate the blocks as they are, and go on from there: a large C makes much of any rounding."""
-        blocks, found = self._without_traces(0.0)
+    def _evaluate(self) -> None:
+        """Evaluate the feasible blocks and continue from them, so that rounding does not accumulate."""
+        blocks, found = self._feasible(0.0)
         some, point = self.problem.present, self.point
         point.x = (self.problem.costs[some, None] * blocks[some]).T
         point.g = -self._margins(found)
@@ -114,33 +114,33 @@ class InteriorBlocks:
         if found.certificate.dual > self.highest.certificate.dual:
             self.highest, self.blocks = found, blocks
 
-    def _finish(self) -> None:
-        """Take the blocks without traces, for a model of few samples, as soon as they prove enough."""
+    def _sparsify(self) -> None:
+        """Set tiny masses to zero, for a model of fewer samples, if the gap stays below `tol`."""
         for _ in range(MORE):
-            for level in TRACES:
-                blocks, found = self._without_traces(level)
+            for level in LEVELS:
+                blocks, found = self._feasible(level)
                 if found.certificate.gap <= self.tol:
                     self.lowest, self.highest, self.blocks = found, found, blocks
                     return
             if not self.point.step():
                 return
 
-    def _without_traces(self, level: float) -> tuple[np.ndarray, Evaluation]:
+    def _feasible(self, level: float) -> tuple[np.ndarray, Evaluation]:
         problem, some = self.problem, self.problem.present
         masses = (self.point.x / problem.costs[some]).T
         blocks = self.blocks.copy()
-        blocks[some] = without_traces(masses, problem.y[some], problem.loss, level)
+        blocks[some] = without_tiny_masses(masses, problem.y[some], problem.loss, level)
         return blocks, self.evaluate(blocks)
 
 
 class RowScores:
-    """What blocks prove with a linear kernel, in NumPy; the image is the scores (c, n)."""
+    """Evaluation of blocks with a linear kernel, in NumPy; its image is the scores (c, n)."""
 
     def __init__(self, problem: LinearMultiClass) -> None:
         self.problem, self.X = problem, problem.rows.matrix.astype(np.float64)
 
     def evaluate(self, blocks: np.ndarray) -> Evaluation:
-        """P of (2) at W(alpha) as it is stored, and D of (4)."""
+        """P of (2) at the stored W(alpha), and D of (4)."""
         problem, steps = self.problem, self.problem.steps(blocks)
         W = np.vstack([self.X.T @ steps, problem.bias * steps.sum(axis=0)])
         scores = self.X @ W[:-1] + problem.bias * W[-1]
@@ -153,8 +153,8 @@ class RowScores:
         return Evaluation(certificate, gaps, np.ascontiguousarray(scores.T), W)
 
 
-def without_traces(blocks: np.ndarray, y: np.ndarray, loss: int, level: float) -> np.ndarray:
-    """Blocks without masses below `level`, which an interior point has everywhere; exactly feasible."""
+def without_tiny_masses(blocks: np.ndarray, y: np.ndarray, loss: int, level: float) -> np.ndarray:
+    """Feasible blocks without masses below `level`, of which an interior point has many."""
     here = np.arange(len(blocks))
     blocks = np.where(blocks <= level, 0.0, blocks)
     if loss == CRAMMER_SINGER:
@@ -174,7 +174,7 @@ def solve_blocks(
     truth: np.ndarray | None,
     goal: float,
 ) -> np.ndarray:
-    """Blocks (c, m) whose gaps sum to at most `goal`; the best ones seen where that is out of reach.
+    """Blocks (c, m) whose gaps sum to at most `goal`, or the best ones found.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def solve_blocks(
     best, smallest = point.x, np.inf
     for _ in range(MOST):
         gap = point.gap()
-        # Not smaller for long, or no number: rounding has taken over.
+        # The gap grows or is NaN: rounding dominates.
         if not gap <= 4 * smallest:
             break
         if gap < smallest:
@@ -239,45 +239,45 @@ class InteriorPoint:
         return float((self.costs * np.maximum(H, 0.0).sum(axis=0)).sum() - np.vdot(self.x, H))
 
     def step(self) -> bool:
-        """One step of predictor and corrector; false when the equations cannot be solved any more."""
-        # Where there is no bound the multipliers are 0, whatever they are multiplied with.
+        """One predictor-corrector step; false if the equations are singular to working precision."""
+        # Without a bound the multiplier is 0, and so is its product with any number.
         low = np.where(self.bounded, self.x, 1.0)
-        # Where rounding has taken the room below a bound, what it takes is left.
+        # Rounding may leave no distance to the upper bound.
         least = EPSILON * np.where(self.capped, self.upper, 0.0)
-        room = np.where(self.capped, np.maximum(self.upper - self.x, least), 1.0)
-        curvature = np.where(self.bounded, self.z / low + self.w / room, PROXIMAL)
+        slack_up = np.where(self.capped, np.maximum(self.upper - self.x, least), 1.0)
+        curvature = np.where(self.bounded, self.z / low + self.w / slack_up, PROXIMAL)
         try:
             factors = Factors(self.K, curvature)
         except np.linalg.LinAlgError:
             return False
         residual = -(self.g + self.l)
         pairs = np.count_nonzero(self.bounded) + np.count_nonzero(self.capped)
-        mu = float(np.vdot(low, self.z) + np.vdot(room, self.w)) / pairs
+        mu = float(np.vdot(low, self.z) + np.vdot(slack_up, self.w)) / pairs
         d, _ = factors.solve(residual)
-        dz, dw = -self.z - self.z * d / low, -self.w + self.w * d / room
-        length = self._longest(low, room, d, dz, dw)
+        dz, dw = -self.z - self.z * d / low, -self.w + self.w * d / slack_up
+        length = self._longest(low, slack_up, d, dz, dw)
         ahead = np.vdot(low + length * d, self.z + length * dz)
-        ahead += np.vdot(room - length * d, self.w + length * dw)
+        ahead += np.vdot(slack_up - length * d, self.w + length * dw)
         centred = mu * (float(ahead) / pairs / mu) ** 3
-        pull = np.where(self.bounded, (centred - d * dz) / low, 0.0)
-        push = np.where(self.capped, (centred + d * dw) / room, 0.0)
-        d, dl = factors.solve(residual + pull - push)
-        dz, dw = pull - self.z - self.z * d / low, push - self.w + self.w * d / room
-        length = SHORTER * self._longest(low, room, d, dz, dw)
+        low_term = np.where(self.bounded, (centred - d * dz) / low, 0.0)
+        up_term = np.where(self.capped, (centred + d * dw) / slack_up, 0.0)
+        d, dl = factors.solve(residual + low_term - up_term)
+        dz, dw = low_term - self.z - self.z * d / low, up_term - self.w + self.w * d / slack_up
+        length = SHORTER * self._longest(low, slack_up, d, dz, dw)
         self.x = self.x + length * d
         self.g, self.l = self.g + length * (d @ self.K), self.l + length * dl
         self.z, self.w = self.z + length * dz, self.w + length * dw
         return True
 
     def _longest(
-        self, low: np.ndarray, room: np.ndarray, d: np.ndarray, dz: np.ndarray, dw: np.ndarray
+        self, low: np.ndarray, slack_up: np.ndarray, d: np.ndarray, dz: np.ndarray, dw: np.ndarray
     ) -> float:
         """Longest step up to 1 that keeps x, u - x, z and w positive."""
         steepest = 1.0
         for value, move, there in (
             (low, d, self.bounded),
             (self.z, dz, self.bounded),
-            (room, -d, self.capped),
+            (slack_up, -d, self.capped),
             (self.w, dw, self.capped),
         ):
             steepest = max(steepest, float((-move[there] / value[there]).max(initial=0.0)))

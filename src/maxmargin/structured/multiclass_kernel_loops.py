@@ -1,7 +1,7 @@
 """Inner loops of the kernelised multi-class machines: steps inside a working set, gaps of all samples.
 
-Arguments are those of `maxmargin.structured.multiclass_loops`, restricted to the samples of the
-working set where said so.
+Arguments are those of `maxmargin.structured.multiclass_loops`; in `solve_set` they are restricted to the
+samples of the working set.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from maxmargin.structured.multiclass_loops import (
 
 
 class Plan(NamedTuple):
-    """At most `passes`, until the gaps found in one are the part `share` of those of the first.
+    """At most `passes`, until the gap found in a pass is at most `share` of that of the first pass.
 
-    With `shrinking`, a block at a vertex with next to no gap is not visited again, or, with `again`, only
-    once the others have come so far; then the last pass is one over all. A block with less than the part
-    `quiet` of the mean gap of the pass before is not moved.
+    With `shrinking`, a block at a vertex with a negligible gap is not visited again. With `again`, such
+    blocks are visited again once the others have reached `share`, and the last pass is over all blocks. A
+    block with less than the share `small` of the mean gap of the previous pass is not moved.
     """
 
     passes: int
     share: float
     shrinking: bool
-    quiet: float
+    small: float
     again: bool
 
 
-# A gap that is no reason to visit a block again, as a part of the mean gap that is aimed at.
+# A negligible gap of a block, as a share of the mean gap to reach.
 NEGLIGIBLE = 0.3
 
 
 @compiled(reorder=True, allocates=True)
-def settle(K, problem, plan, orders, scores, alpha):
+def solve_set(K, problem, plan, orders, scores, alpha):
     """Exact block steps inside the kernel K of a working set, one pass after another.
 
-    `scores` (c, size) and `alpha` (size, c) are those of the set and move, in the precision of K; the
-    passes take the rows of `orders` in turn. Returns how many blocks were moved.
+    `scores` (c, size) and `alpha` (size, c) of the set are updated, in the precision of K. The passes cycle
+    through the rows of `orders`. Returns the number of moves.
     """
-    passes, share, shrinking, quiet, again = plan
+    passes, share, shrinking, small, again = plan
     y, costs, norms, Delta, loss, bias, rounding, lanes = problem
     size, c = alpha.shape
     width = -(-c // len(lanes)) * len(lanes)
@@ -66,6 +66,7 @@ def settle(K, problem, plan, orders, scores, alpha):
             i = order[j]
             if done[i]:
                 continue
+            # The margins of the block and its exact step.
             truth = y[i]
             kernel_margins(problem, truth, i, scores, H)
             for k in range(c):
@@ -74,6 +75,7 @@ def settle(K, problem, plan, orders, scores, alpha):
             found += costs[i] * gap
             unit += gap
             count += 1
+            # A move changes the scores of the set; a block without one may be left out.
             if gain >= 0:
                 moves += 1
                 for k in range(c):
@@ -81,6 +83,7 @@ def settle(K, problem, plan, orders, scores, alpha):
                 subtract_kernel_row(step, K[i], scores)
             elif shrinking and gap <= least and at_bounds(a, c, truth):
                 done[i] = True
+        # The stopping rule, and the level of the next pass.
         if t == 0:
             first = found
             least = NEGLIGIBLE * share * unit / size
@@ -89,7 +92,7 @@ def settle(K, problem, plan, orders, scores, alpha):
                 break
             for i in range(size):
                 done[i] = False
-        level = quiet * unit / max(count, 1)
+        level = small * unit / max(count, 1)
     return moves
 
 

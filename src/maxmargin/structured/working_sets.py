@@ -1,27 +1,27 @@
 """Exact block steps with a kernel: working sets on one shared kernel matrix, interior points at large C.
 
-Problem, dual and gap are those of `maxmargin.structured.multiclass_problem`. A step on one block moves the
-scores of all samples, n numbers for each class that moved. So some samples are taken at a time:
+Problem, dual and gap are those of `maxmargin.structured.multiclass_problem`. A step on one block changes the
+scores of all samples, n numbers for each class with a change. Samples are therefore processed in sets:
 
-1. *choose*: samples are drawn, one with gap g_i in proportion to sqrt(g_i). The largest gaps alone
-   would often be those of neighbours, which solve each other's;
-2. *settle*: exact block steps over these samples inside their own small kernel, several times;
-3. *carry*: one matrix product takes their change to the scores of all samples, and one pass over
-   these gives all gaps, none left out.
+1. *choose*: samples are drawn, one with gap g_i in proportion to sqrt(g_i). The samples with the largest gaps
+   are often neighbours, and a step on one of them closes the gaps of the others;
+2. *solve*: several passes of exact block steps over these samples inside their own small kernel matrix;
+3. *propagate*: one matrix product updates the scores of all samples, and one pass over these recomputes all
+   gaps, without shrinking.
 
-Where the kernel matrix of all samples is not kept, that of an *outer* set of samples is. Sets of these are
-settled and carried on among them, as above, and the outcome is carried to the others at the end, by kernel
-values that are computed for it and not kept.
+If the kernel matrix of all samples does not fit the memory, that of an *outer* set of samples is kept. Sets
+within the outer set are solved as above, and the change is propagated to the other samples at the end, by
+kernel values that are computed once and not stored.
 
-A step is over-relaxed: the block goes to the projection of alpha_i + omega H_i / kappa_i, which raises
-the dual for every omega below 2.
+A step is over-relaxed: the block moves to the projection of alpha_i + omega H_i / kappa_i, which raises the
+dual for every omega below 2.
 
-Where C is large, steps on single blocks fight over what they share, and passes become many. When they
-have cost as much as an interior point method on all blocks that are not at rest would
-(`maxmargin.structured.kernel_interior`), that is run, and its answer is kept if the dual rose.
+At large C, block steps need many passes. Once they have cost as much as an interior point method on all
+active blocks (`maxmargin.structured.kernel_interior`), that method is run, and its solution is kept if the
+dual rose.
 
-Kernel values are in single precision while that is enough for `tol`, and in double precision once a
-certificate disagrees with what the steps have seen or the gap has stopped falling. Training stops on the
+Kernel values are in single precision if that is enough for `tol`. They are recomputed in double precision
+once a certificate disagrees with the running gap or the gap has stopped falling. Training stops on the
 relative gap, recomputed from the blocks by kernel values in float64.
 """
 
@@ -35,7 +35,7 @@ import numpy as np
 from maxmargin.core.loop import BestWeights, Certificate, Clock, Evaluated, Patience, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.structured import multiclass_kernel_loops as loops
-from maxmargin.structured.kernel_interior import solve_blocks, without_traces
+from maxmargin.structured.kernel_interior import solve_blocks, without_tiny_masses
 from maxmargin.structured.multiclass_loops import CRAMMER_SINGER
 from maxmargin.structured.multiclass_problem import (
     Evaluation,
@@ -45,42 +45,42 @@ from maxmargin.structured.multiclass_problem import (
     restricted,
 )
 
-# Passes over a set end when the gaps found have fallen to this share; sets within an outer set, when they
-# have visited so many times its samples.
+# Passes over a set end when its gap has fallen to this share; sets within an outer set end after so many
+# visits for each of its samples.
 SHARE, ROUNDS = 0.1, 20
-# Where so many multiply-adds are more than `SetRule.passes` over all samples, and single precision is enough,
-# passes over those with a gap go on until all are done: on small tables an epoch costs more
-# (benchmarks/results/defaults.md).
+# On a problem so small that passes over all samples within this number of multiply-adds are more than
+# `SetRule.passes`, and in single precision, passes go on until all samples are solved: an epoch costs more
+# than these passes (benchmarks/results/defaults.md).
 WORK = 8_000_000
-# Gaps need not fall below the first part of the gap that `tol` allows; those of an outer set, whose own sets
-# see all of them, below the second.
+# The gap of a set needs to fall only to this share of the gap that `tol` allows; that of an outer set to the
+# second share.
 AIM, OUTER_AIM = 0.5, 0.8
-# Blocks with less than this part of the mean gap of the pass before stay where they are.
-QUIET = 0.3
+# Blocks with less than this share of the mean gap of the previous pass are not moved.
+SMALL = 0.3
 # Random orders drawn for the passes over a set.
 ORDERS = 8
-# Most samples of an interior point method, and how often it is run in a row.
+# The largest number of samples of an interior point method, and of its runs in a row.
 INTERIOR_MOST, INTERIOR_ROUNDS = 1500, 4
-# The steps expected of it, how many times as fast as in a block step (which waits for memory) a multiply-add
-# is in a factorisation, what a step costs besides, in multiply-adds, and the part that it leaves of the gap
-# that `tol` allows.
+# Cost model of an interior point method: its steps, the speed of a multiply-add in a factorisation relative
+# to a block step (which is limited by memory), the overhead of a step in multiply-adds, and the share of the
+# gap that `tol` allows at which it stops.
 INTERIOR_STEPS, INTERIOR_SPEED, INTERIOR_OVERHEAD, INTERIOR_AIM = 20, 30.0, 2e5, 0.1
-# Masses below the first of these levels that keeps the gap below `tol` are taken for none.
-TRACES = (1e-4, 1e-6, 1e-8, 0.0)
+# Masses below a level are set to zero, at the first of these levels that keeps the gap below `tol`.
+LEVELS = (1e-4, 1e-6, 1e-8, 0.0)
 
 
 @dataclass(frozen=True)
 class SetRule:
-    """How samples are chosen and settled; none of it changes the optimum.
+    """Sizes of working sets and passes over them; they do not change the optimum.
 
     Parameters
     ----------
     all_at_once : int
-        Up to this many samples, all with a gap are one set.
+        With up to this many samples, all samples with a gap form one set.
     size, outer : int
-        Samples of a set, and most of an outer set, whose kernel matrix is kept where that of all is not.
+        Number of samples of a set, and the largest number of an outer set.
     passes : int
-        Most passes over a set.
+        Maximum number of passes over a set.
     relaxation : float
         The omega of a step.
     """
@@ -92,8 +92,8 @@ class SetRule:
     relaxation: float = 1.4
 
 
-class Manner(NamedTuple):
-    """What sets of a problem and sets within these share."""
+class Settings(NamedTuple):
+    """Settings shared by the sets of a problem and the sets within an outer set."""
 
     rng: Any
     by_gap: bool
@@ -102,10 +102,10 @@ class Manner(NamedTuple):
 
 
 class Sets:
-    """Steps on working sets of a problem, whose blocks, scores (n, c) and gaps they keep.
+    """Steps on working sets of a problem, with its blocks, scores (n, c) and gaps.
 
-    `certificate` is what the gaps tell, and `spent` the multiply-adds of block steps since the last interior
-    point method.
+    `certificate` follows from the gaps, and `spent` counts the multiply-adds of block steps since the last
+    interior point method.
     """
 
     alpha: np.ndarray
@@ -113,34 +113,34 @@ class Sets:
     gaps: np.ndarray
     certificate: Certificate
 
-    def __init__(self, problem: KernelMultiClass, tol: float, manner: Manner) -> None:
-        self.tol, self.manner = tol, manner
-        self.rng, self.by_gap, self.plan, self.rule = manner
+    def __init__(self, problem: KernelMultiClass, tol: float, settings: Settings) -> None:
+        self.tol, self.settings = tol, settings
+        self.rng, self.by_gap, self.plan, self.rule = settings
         self.spent = 0.0
         self._load(problem)
 
     def rounds(self, most: int, clock: Clock) -> int:
-        """Sets until the gap is small enough or `most` samples were visited; returns how many were."""
+        """Solve sets until the gap is small enough or `most` samples were visited; returns their number."""
         visited = 0
         while visited < most and self.certificate.gap > self.tol and not clock.expired():
             chosen = self._choose()
             if self._is_outer(chosen):
-                self._settle_by_sets(chosen, clock)
+                self._solve_by_sets(chosen, clock)
             else:
-                self._settle(chosen)
+                self._solve_set(chosen)
             visited += len(chosen)
             if self.certificate.gap > self.tol:
-                self._finish(clock)
+                self._solve_by_interior_points(clock)
         return visited
 
     def _is_outer(self, chosen: np.ndarray) -> bool:
-        """Whether the samples are so many that they are settled by sets of them."""
+        """Whether the samples form an outer set."""
         return not self.problem.K.fits and len(chosen) > self.rule.size
 
     def _load(self, problem: KernelMultiClass) -> None:
-        """Take up a problem in the precision of its kernel values."""
+        """Work on a problem in the precision of its kernel values."""
         self.problem, self.dtype = problem, problem.K.dtype
-        self.room = np.empty(0, self.dtype)
+        self.workspace = np.empty(0, self.dtype)
         arrays = problem.arrays_with(problem.labels.Delta, self.dtype, problem.arrays.lanes, 0.0)
         self.relaxed = arrays._replace(norms=readonly(problem.norms / self.rule.relaxation))
 
@@ -150,7 +150,7 @@ class Sets:
         self.certificate = Certificate(primal, primal - float(self.gaps.sum()))
 
     def _choose(self) -> np.ndarray:
-        """The samples of the next set."""
+        """Choose the samples of the next set."""
         rule, waiting = self.rule, np.flatnonzero(self.gaps)
         size = rule.size
         if self.problem.n <= rule.all_at_once:
@@ -164,20 +164,20 @@ class Sets:
         return np.sort(waiting[np.argpartition(keys, size)[:size]])
 
     def _outer_size(self) -> int:
-        """As many samples as their kernel matrix has room for."""
+        """The number of samples whose kernel matrix fits `cache_size`."""
         K, rule = self.problem.K, self.rule
         fitting = int((K.cache_size * 2**20 / K.dtype.itemsize) ** 0.5)
         return min(max(fitting, rule.size // 16), rule.outer)
 
     def _share(self, chosen: np.ndarray) -> float:
-        """The part of the gaps of a set that may be left."""
+        """The share of the gap of a set at which its passes end."""
         aim = OUTER_AIM if self._is_outer(chosen) else AIM
         needed = aim * min(self.tol / self.certificate.gap, 1.0)
-        # What others will move again is not worth the last digits.
+        # Sets that follow will change the scores again, so a moderate share is enough.
         return needed if len(chosen) == np.count_nonzero(self.gaps) else max(SHARE, needed)
 
-    def _settle(self, chosen: np.ndarray) -> None:
-        """Exact block steps inside the kernel of some samples, carried to all scores."""
+    def _solve_set(self, chosen: np.ndarray) -> None:
+        """Exact block steps inside the kernel of some samples, propagated to all scores."""
         problem, rule = self.problem, self.rule
         K, costs = problem.K, problem.costs[chosen]
         whole = K.whole if len(chosen) == problem.n else None
@@ -189,19 +189,19 @@ class Sets:
         passes = WORK // problem.n**2
         if len(chosen) == np.count_nonzero(self.gaps) and passes > rule.passes and self.dtype == np.float32:
             plan = plan._replace(passes=passes, again=True)
-        moved = loops.settle(
+        moved = loops.solve_set(
             readonly(inside), restricted(self.relaxed, chosen), plan, readonly(orders), scores, alpha
         )
         self.spent += moved * len(chosen)
         moves = costs[:, None] * (alpha - self.alpha[chosen])
         self.alpha[chosen] = alpha
-        self._carry(chosen, moves)
+        self._propagate(chosen, moves)
 
-    def _settle_by_sets(self, chosen: np.ndarray, clock: Clock) -> None:
-        """The same for so many samples that they are settled by sets of them."""
+    def _solve_by_sets(self, chosen: np.ndarray, clock: Clock) -> None:
+        """The same for an outer set, by sets within it."""
         share = self._share(chosen)
         if len(chosen) == np.count_nonzero(self.gaps):
-            chosen = self._with_company(chosen)
+            chosen = self._padded(chosen)
         inner = SetsWithin(self, chosen, share)
         inner.rounds(ROUNDS * len(chosen), clock)
         self.spent += inner.spent
@@ -211,15 +211,15 @@ class Sets:
         self.scores[chosen], self.alpha[chosen] = inner.scores, inner.alpha
         self._measure()
 
-    def _with_company(self, chosen: np.ndarray) -> np.ndarray:
-        """Samples and, where there is room, others that have left the truth: these may have to move again."""
+    def _padded(self, chosen: np.ndarray) -> np.ndarray:
+        """Pad an outer set with samples whose block is not at the true class: these may move again."""
         y = self.problem.y
         moved = (self.alpha[np.arange(len(y)), y] != 1) & (self.gaps == 0)
-        company = self.rng.permutation(np.flatnonzero(moved))[: self._outer_size() - len(chosen)]
-        return np.sort(np.append(chosen, company))
+        padding = self.rng.permutation(np.flatnonzero(moved))[: self._outer_size() - len(chosen)]
+        return np.sort(np.append(chosen, padding))
 
-    def _unsettled(self) -> np.ndarray:
-        """Samples whose block is not at a vertex, and as many of those at one that have the largest gaps."""
+    def _active(self) -> np.ndarray:
+        """Samples whose block is not at a vertex, and as many others with the largest gaps."""
         inside = (self.alpha > 0) & (self.alpha < 1)
         inside[np.arange(self.problem.n), self.problem.y] &= self.problem.loss == CRAMMER_SINGER
         inner = inside.any(axis=1)
@@ -228,28 +228,28 @@ class Sets:
         largest = others[np.argsort(-self.gaps[others], kind="stable")[:count]]
         return np.sort(np.append(np.flatnonzero(inner), largest))
 
-    def _finish(self, clock: Clock) -> None:
-        """Interior points on the blocks that are not at rest, once block steps have cost as much.
+    def _solve_by_interior_points(self, clock: Clock) -> None:
+        """Run interior points on the active blocks, once block steps have cost as much.
 
-        Again while that pays: blocks at rest may be found to be wrong by the answer of the others.
+        Runs are repeated: the new scores may activate further blocks.
         """
         problem = self.problem
         if self.spent < INTERIOR_STEPS * INTERIOR_OVERHEAD:
             return
-        samples = self._unsettled()
+        samples = self._active()
         cost = INTERIOR_OVERHEAD + problem.c * len(samples) ** 3 / INTERIOR_SPEED
         if self.spent < INTERIOR_STEPS * cost:
             return
         self.spent = 0.0
         for _ in range(INTERIOR_ROUNDS):
-            if not 0 < len(samples) <= INTERIOR_MOST or not self._solve(samples):
+            if not 0 < len(samples) <= INTERIOR_MOST or not self._interior_points(samples):
                 return
             if self.certificate.gap <= self.tol or clock.expired():
                 return
-            samples = self._unsettled()
+            samples = self._active()
 
-    def _solve(self, samples: np.ndarray) -> bool:
-        """Interior points on some blocks; their answer is kept if the dual rose, and says whether it did."""
+    def _interior_points(self, samples: np.ndarray) -> bool:
+        """Interior points on some blocks; the solution is kept if the dual rose. Returns whether it did."""
         problem = self.problem
         y, costs = problem.y[samples], problem.costs[samples]
         H = self.scores[samples] + problem.labels.Delta[y]
@@ -262,8 +262,8 @@ class Sets:
             None if problem.loss == CRAMMER_SINGER else y,
             INTERIOR_AIM * self.tol * abs(self.certificate.primal),
         ).T
-        for level in TRACES:
-            self._set(samples, without_traces(blocks, y, problem.loss, level))
+        for level in LEVELS:
+            self._set(samples, without_tiny_masses(blocks, y, problem.loss, level))
             if self.certificate.gap <= self.tol:
                 return True
         if self.certificate.dual > before[3].dual:
@@ -272,29 +272,29 @@ class Sets:
         return False
 
     def _set(self, samples: np.ndarray, blocks: np.ndarray) -> None:
-        """Set the blocks of some samples and carry the change to all scores."""
+        """Set the blocks of some samples and propagate the change to all scores."""
         moves = self.problem.costs[samples][:, None] * (blocks - self.alpha[samples])
         self.alpha[samples] = blocks
-        self._carry(samples, moves)
+        self._propagate(samples, moves)
 
-    def _carry(self, samples: np.ndarray, moves: np.ndarray) -> None:
-        """Take moves of some samples to the scores and gaps of all."""
+    def _propagate(self, samples: np.ndarray, moves: np.ndarray) -> None:
+        """Update the scores and gaps of all samples after moves of some."""
         self.scores -= self.problem.K.combine_nonzeros(moves.astype(self.dtype), samples).T
         self._measure()
 
 
 class SetsWithin(Sets):
-    """Sets within a set of another problem's samples, until the part `share` of their gaps is left.
+    """Sets within an outer set of samples, until their gaps have fallen to `share`.
 
-    The gap is relative to the objective of that problem.
+    The gap is relative to the objective of the whole problem.
     """
 
     def __init__(self, whole: Sets, samples: np.ndarray, share: float) -> None:
-        if not len(whole.room):
-            whole.room = np.empty(whole._outer_size() ** 2, whole.dtype)
+        if not len(whole.workspace):
+            whole.workspace = np.empty(whole._outer_size() ** 2, whole.dtype)
         self.primal = whole.certificate.primal
         goal = share * float(whole.gaps[samples].sum()) / self.primal
-        super().__init__(whole.problem.within(samples, whole.room), goal, whole.manner)
+        super().__init__(whole.problem.within(samples, whole.workspace), goal, whole.settings)
         self.alpha, self.scores, self.gaps = whole.alpha[samples], whole.scores[samples], whole.gaps[samples]
         self._measure()
 
@@ -309,12 +309,12 @@ class WorkingSets(Evaluated, Sets):
     Parameters
     ----------
     problem : KernelMultiClass
-        Its kernel matrix says in which precision the steps work.
+        Its kernel matrix sets the precision of the steps.
     setup : Setup
     sampling : {"gap", "uniform"}
-        Whether samples with larger gaps are more likely to be chosen.
+        "gap" chooses samples with larger gaps more often.
     shrinking : bool
-        Whether a block found optimal at a vertex sits out further passes over its set.
+        Whether a block found optimal at a vertex is left out of further passes over its set.
     rule : SetRule
     """
 
@@ -328,8 +328,8 @@ class WorkingSets(Evaluated, Sets):
         rule: SetRule | None = None,
     ) -> None:
         rule = SetRule() if rule is None else rule
-        plan = loops.Plan(rule.passes, SHARE, shrinking, QUIET, False)
-        super().__init__(problem, setup.tol, Manner(setup.rng, sampling == "gap", plan, rule))
+        plan = loops.Plan(rule.passes, SHARE, shrinking, SMALL, False)
+        super().__init__(problem, setup.tol, Settings(setup.rng, sampling == "gap", plan, rule))
         iterate = problem.iterate(setup)
         self.alpha = iterate.alpha
         self.scores = np.ascontiguousarray(iterate.scores.T)
@@ -339,7 +339,7 @@ class WorkingSets(Evaluated, Sets):
         self._measure()
 
     def _move(self, clock: Clock) -> Progress:
-        """Sets until as many samples were visited as had a gap, or the gap is small enough."""
+        """Solve sets with as many samples as have a gap, or until the gap is small enough."""
         if not self.problem.K.build(clock.expired):
             return Progress(self.certificate, 0)
         visited = self.rounds(int(np.count_nonzero(self.gaps)), clock)
@@ -353,7 +353,7 @@ class WorkingSets(Evaluated, Sets):
         return Progress(self.certify(), visited, exact=True)
 
     def _evaluate(self) -> tuple[KernelSolution, Certificate, Evaluation]:
-        """The model, P of the best blocks and D of the stored ones, and what the stored ones prove."""
+        """The model, P of the best blocks with D of the stored ones, and their evaluation."""
         here = self.problem.evaluate(self.alpha)
         best = here if self.best.are_last else self.problem.evaluate(self.best.weights)
         kept = here if here.certificate.primal <= best.certificate.primal else best
@@ -361,7 +361,7 @@ class WorkingSets(Evaluated, Sets):
         return solution, here.certificate.tightened(best.certificate), here
 
     def _learn_from(self, evaluation: Evaluation) -> None:
-        """Go on from scores computed anew; where these tell another gap, in double precision."""
+        """Continue from the recomputed scores, in double precision if their gap is above `tol`."""
         self.scores = np.ascontiguousarray(evaluation.image.T)
         self.gaps, self.certificate = evaluation.gaps.copy(), evaluation.certificate
         if self.certificate.gap > self.tol and self.dtype != np.float64:
