@@ -200,12 +200,12 @@ def test_numpy_and_compiled_passes_reach_the_same_optimum(loss, c, form, monkeyp
     np.testing.assert_allclose(found[0][1], found[1][1], atol=1e-3)
 
 
-def test_rows_are_read_in_pieces_where_they_are_many(monkeypatch):
+def test_many_rows_are_read_in_chunks(monkeypatch):
     X, y, costs, Delta = data(300, 4, 3)
     primals = []
-    for kept, piece in ((newton.KEPT, newton.PIECE), (0, 64)):
+    for kept, piece in ((newton.KEPT, newton.CHUNK), (0, 64)):
         monkeypatch.setattr(newton, "KEPT", kept)
-        monkeypatch.setattr(newton, "PIECE", piece)
+        monkeypatch.setattr(newton, "CHUNK", piece)
         outcome = run(ProximalNewton(problem_of(X, y, costs, Delta), Setup(1e-9, None)), Stopping(1e-9, 400))
         assert outcome.converged
         primals.append(outcome.certificate.primal)

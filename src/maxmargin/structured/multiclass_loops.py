@@ -1,20 +1,20 @@
 """Inner loops of the multi-class machines: products of rows in SIMD words, block steps, passes.
 
-Arguments shared by the loops, read-only unless said otherwise:
+Arguments shared by the loops, read-only unless noted:
 
-- `problem`: `ProblemArrays`, what a fit never changes;
+- `problem`: `ProblemArrays`, constant during a fit;
 - `source`: `SampleRows`, rows of X and the samples they belong to;
-- `W` (n_features + 1, width), writable: weights, feature-major and padded, so that one nonzero of
-  a row updates the scores of all classes from contiguous memory; the last row belongs to the bias;
+- `W` (n_features + 1, width), writable: weights, feature-major and padded, so that a nonzero of a row reads
+  the weights of all classes from contiguous memory; the last row belongs to the bias;
 - `alpha` (n, c), writable: dual blocks, alpha or (`logs`) its logarithm.
 
-W = sum_i C_i (e_{y_i} - alpha_i) (x) x_i holds at all times. It may be in single precision whatever
-the precision of X. Kernel machines keep `scores` (c, n) instead, the F_k(x_i) of the training
-samples, from whose row k a block step on sample i takes C_i delta_k K_i.
+The loops maintain W = sum_i C_i (e_{y_i} - alpha_i) (x) x_i. W may be in single precision for any X.
+Kernel machines keep `scores` (c, n) instead, the F_k(x_i) of the training samples; a block step on sample i
+subtracts C_i delta_k K_i from row k.
 
 All vectors over the classes are padded to a multiple of the number of lanes (see
-`maxmargin.core.lanes`): blocks and steps with 0, margins with `PAD`, far below any margin, so that a
-padded class is never the largest and never gets mass.
+`maxmargin.core.lanes`): blocks and steps with 0, margins with `PAD`. `PAD` is far below any margin, so that
+a padded class is never the largest and never gets mass.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from maxmargin.core.rows import RowArrays, prefetch_row
 CRAMMER_SINGER, WESTON_WATKINS = 0, 1
 FRANK_WOLFE, LINEARIZED, EXPONENTIATED = 0, 1, 2
 PAD = -1e30
-# Less than any gap, so that the largest term is above a level of minus this.
+# Smaller than any gap: the largest term of a projection lies above a level of -TINY.
 TINY = 1e-30
 ZERO, ONE, TWO = np.uint64(0), np.uint64(1), np.uint64(2)
 # Dense rows of at least this many entries are searched for zeros.
 LONG = np.uint64(64)
-# How many visits ahead a row is asked for.
+# A row is prefetched so many visits ahead.
 AHEAD = 2
 
 
 class ProblemArrays(NamedTuple):
-    """Class, cost C_i and squared norm (bias included) of every sample, and what all of them share.
+    """Class, cost C_i and squared norm (bias included) of every sample, and the shared constants.
 
-    `Delta` has one row per truth, padded with `PAD` to the width of W; `bias` is the value of the
-    constant feature, `rounding` the gap that cannot be told from none, `lanes` a tuple as long as
-    a SIMD word of classes.
+    `Delta` has one row per true class, padded with `PAD` to the width of W; `bias` is the value of the
+    constant feature, a gap below `rounding` counts as zero, and `lanes` is a tuple with the length of a SIMD
+    word of classes.
     """
 
     y: np.ndarray
@@ -67,7 +67,7 @@ class SampleRows(NamedTuple):
 
 
 class KernelRows(NamedTuple):
-    """`store[place[j]]` is the kernel row of the j-th sample to be visited."""
+    """`store[place[j]]` is the kernel row of the j-th visited sample."""
 
     place: np.ndarray
     store: np.ndarray
@@ -104,8 +104,8 @@ class Moves(NamedTuple):
 class Row(NamedTuple):
     """A stretch of a row of X: ``(indices[p - shift], data[p])`` for p from `first` to `last`.
 
-    ``shift`` is the start of the row in a dense matrix, whose rows share one index array, and 0 in
-    CSR. Positions are unsigned, or every access would test for a negative index.
+    ``shift`` is the start of the row in a dense matrix, whose rows share one index array, and 0 in CSR.
+    Positions are unsigned, which saves the test for a negative index in every access.
     """
 
     data: np.ndarray
@@ -116,7 +116,7 @@ class Row(NamedTuple):
 
 
 class ExactWork(NamedTuple):
-    """Room for one exact block step: margins, the block, a vector, and the costed move."""
+    """Workspace of one exact block step: margins, the block, a vector, and the costed move."""
 
     H: np.ndarray
     a: np.ndarray
@@ -125,7 +125,7 @@ class ExactWork(NamedTuple):
 
 
 class BlockWork(NamedTuple):
-    """Room for one block step of the paper: margins, the block before and after, logarithms, costed move."""
+    """Workspace of a block step of the paper: margins, old and new block, logarithms, costed move."""
 
     H: np.ndarray
     old: np.ndarray
@@ -140,7 +140,7 @@ class BlockWork(NamedTuple):
 
 @helper(reorder=True, hot=True)
 def nonzero_from(data, p, last, lanes):
-    """First position from p on at which a word of a dense row holds a nonzero, or the row's tail."""
+    """The first position from p on with a nonzero in its word of a dense row, or the tail of the row."""
     while p + np.uint64(len(lanes)) <= last and not simd.any_nonzero(simd.load(data, p, lanes)):
         p += np.uint64(len(lanes))
     return p
@@ -148,7 +148,7 @@ def nonzero_from(data, p, last, lanes):
 
 @helper(reorder=True, hot=True)
 def add_scores(row, W, o, lanes, H):
-    """H += W' x for a word of classes from o on, as two sums, so that additions overlap."""
+    """H += W' x for a word of classes from o on, in two sums that the processor adds in parallel."""
     data, indices, first, last, shift = row
     kind = W.dtype.type
     a = simd.load(H, o, lanes)
@@ -176,9 +176,8 @@ def subtract_outer(row, W, o, lanes, step):
             simd.store_row(simd.add_product(w, -kind(data[p]), s), W, f, o)
 
 
-# A row is read once for all classes of a long word, which LLVM keeps in several registers: four words
-# as one where there are as many, then the rest as one. The length of a word is part of its type, so
-# both products spell it out.
+# A row is read once for up to four words of classes, which LLVM keeps in registers. The length of a word is
+# part of its type, so the products name each length.
 
 
 @helper(reorder=True, hot=True)
@@ -213,7 +212,7 @@ def subtract_all_outer(row, W, lanes, step):
 
 @helper(reorder=True, hot=True)
 def row_scores(rows, r, W, lanes, H):
-    """H += W' x for row r; runs of zeros in a long dense row cost next to nothing."""
+    """H += W' x for row r; zeros of a long dense row are skipped a word at a time."""
     data, indices, indptr, dense = rows
     first, last = np.uint64(indptr[r]), np.uint64(indptr[r + 1])
     shift = first if dense else ZERO
@@ -234,7 +233,7 @@ def row_scores(rows, r, W, lanes, H):
 
 @helper(reorder=True, hot=True)
 def row_outer(rows, r, bias, step, lanes, W):
-    """W -= (x, bias) (x) step for row r, zeros as in `row_scores`."""
+    """W -= (x, bias) (x) step for row r; zeros are skipped as in `row_scores`."""
     data, indices, indptr, dense = rows
     first, last = np.uint64(indptr[r]), np.uint64(indptr[r + 1])
     shift = first if dense else ZERO
@@ -280,7 +279,7 @@ def kernel_margins(problem, truth, i, scores, H):
 
 @helper(reorder=True, hot=True)
 def subtract_kernel_row(step, row, scores):
-    """Take step_k times the kernel row from the scores of every class that moved."""
+    """Subtract step_k times the kernel row from the scores of every class that moved."""
     for k in range(scores.shape[0]):
         if step[k] != 0:
             target, factor = scores[k], step[k]
@@ -318,10 +317,10 @@ def project_simplex(alpha, H, largest, gap, kappa, lanes, v):
     """Projection of alpha + H / kappa: v = alpha + (H - largest) / kappa, theta and the support's size.
 
     The projected point is max(v_k - theta, 0), and theta the root of sum_k max(v_k - theta, 0) = 1,
-    found by Newton's method: theta moves to the mean excess of the terms above it until their
-    set no longer changes. The set may grow at first and shrinks from then on, so that this
-    takes at most one step per class, and one. With `gap` = largest - alpha.H, the start
-    -gap / kappa is where theta stays when the support does; the root is never below -1.
+    found by Newton's method: theta moves to the mean excess of the terms above it until their set no longer
+    changes. The set may grow in the first step and shrinks afterwards, so there are at most c + 1 steps. With
+    `gap` = largest - alpha.H, the start -gap / kappa is the root if the support does not change. The root is
+    at least -1.
     """
     kind = H.dtype.type
     zero = simd.fill(kind(0), simd.load(H, 0, lanes))
@@ -348,7 +347,7 @@ def project_simplex(alpha, H, largest, gap, kappa, lanes, v):
 
 @helper(reorder=True, hot=True)
 def exact_step(largest, gap, kappa, scale, lanes, work):
-    """The block becomes the best point of its simplex, the projection of alpha + H / kappa.
+    """Replace the block by the projection of alpha + H / kappa on the simplex, its minimiser.
 
     `largest` is max H and `gap` is max H - alpha.H; `work.step` becomes the move delta times
     scale. Returns delta.H and |delta|^2.
@@ -367,7 +366,7 @@ def exact_step(largest, gap, kappa, scale, lanes, work):
     slope, squares = zero, zero
     for o in range(0, H.size, len(lanes)):
         x = simd.load(v, o, lanes)
-        # A single class takes all, whatever the rounding of theta.
+        # A single class gets mass 1, independent of the rounding of theta.
         mass = one if size == 1 else simd.subtract(x, level)
         new = simd.where_above(x, level, mass, zero)
         delta = simd.subtract(new, simd.load(alpha, o, lanes))
@@ -382,14 +381,14 @@ def exact_step(largest, gap, kappa, scale, lanes, work):
 def exact_move(problem, i, c, work):
     """Solve the block of sample i exactly; `work.a` becomes the new block and `work.step` its costed move.
 
-    The margins need only be right up to a constant, and are 0 for the truth afterwards. Returns the
-    block gap before the move, per unit of cost, and the increase of the dual, which is negative
-    when the block is optimal already and nothing was done.
+    The margins may contain a constant, which is removed. Returns the block gap before the move, per unit of
+    cost, and the increase of the dual, which is negative if the block was optimal and did not move.
     """
     H, a, new, step = work
     truth, cost, loss, lanes = problem.y[i], problem.costs[i], problem.loss, problem.lanes
     largest, mean = shift_and_reduce(a, H[truth], lanes, H)
     value = positive_sum(lanes, H) if loss == WESTON_WATKINS else largest
+    # g_i / C_i, and no step if it is rounding.
     gap = max(value - mean, 0.0)
     if gap <= problem.rounding * max(1.0, largest):
         return gap, -1.0
@@ -458,8 +457,8 @@ def at_bounds(alpha, c, truth):
 
 
 @helper(hot=True)
-def at_rest(alpha, c, truth):
-    """Whether the wrong classes have nothing; alpha_truth may round to 1 before they have."""
+def is_at_truth(alpha, c, truth):
+    """Whether all wrong classes have mass 0; alpha_truth alone may be rounded to 1."""
     moved = 0
     for k in range(c):
         moved += k != truth and alpha[k] != 0
@@ -468,10 +467,10 @@ def at_rest(alpha, c, truth):
 
 @helper(reorder=True, hot=True)
 def normalised(loss, logs, state, c, truth, a):
-    """A stored block as float64, exactly on its simplex whatever the precision of the state.
+    """A stored block in float64, exactly on its simplex in any precision of the state.
 
-    The truth's coordinate of Weston-Watkins is what the others leave, not its rounded value. Sums have loops
-    of their own: one that also writes is summed in an order that depends on where its arrays lie in memory.
+    With Weston-Watkins the coordinate of the truth is 1 minus the others, not its rounded value. Sums are
+    separate loops: LLVM orders the sum of a loop that also writes by the alignment of its arrays.
     """
     for k in range(c):
         a[k] = math.exp(state[k]) if logs else state[k]
@@ -496,8 +495,8 @@ def normalised(loss, logs, state, c, truth, a):
 def exact_sweep(order, source, problem, snapshots, W, alpha, gaps, idle):
     """Solve the blocks of the rows in `order` exactly, one after the other.
 
-    `gaps[i]` becomes the block gap found on arrival and `idle[i]` says that the block was optimal at
-    a vertex. Returns the increase of the dual objective.
+    `gaps[i]` becomes the block gap before the step, and `idle[i]` whether the block was optimal at a vertex.
+    Returns the increase of the dual objective.
     """
     sample, rows = source
     y, costs = problem.y, problem.costs
@@ -510,10 +509,12 @@ def exact_sweep(order, source, problem, snapshots, W, alpha, gaps, idle):
     until = every
     total = 0.0
     for j in range(order.size):
+        # Prefetch the row and the block of a later visit.
         if j + AHEAD < order.size:
             r = order[j + AHEAD]
             prefetch_row(rows, r)
             simd.prefetch(flat_alpha, sample[r] * c)
+        # The margins H_i and the exact step on the block.
         r = order[j]
         i = sample[r]
         truth = y[i]
@@ -523,11 +524,13 @@ def exact_sweep(order, source, problem, snapshots, W, alpha, gaps, idle):
         gap, gain = exact_move(problem, i, c, work)
         gaps[i] = costs[i] * gap
         idle[i] = gain < 0 and at_bounds(a, c, truth)
+        # Store the block, and W -= x (x) C_i delta.
         if gain >= 0:
             total += gain
             for k in range(c):
                 alpha[i, k] = a[k]
             row_outer(rows, r, problem.bias, step, problem.lanes, W)
+        # A snapshot of W for its mean.
         until -= 1
         if until == 0:
             until = every
@@ -573,7 +576,7 @@ def block_sweep(order, source, problem, rule, moves, W, alpha, gaps):
 
 @compiled(reorder=True, allocates=True)
 def block_kernel_sweep(order, kernel, problem, rule, scores, alpha, gaps):
-    """One step of `rule` on the blocks in `order`; the answers are those of the linear loop."""
+    """One step of `rule` on the blocks in `order`, with a kernel; see `block_sweep`."""
     place, store = kernel
     y, costs = problem.y, problem.costs
     c = alpha.shape[1]
@@ -592,7 +595,7 @@ def block_kernel_sweep(order, kernel, problem, rule, scores, alpha, gaps):
 
 @compiled(reorder=True, allocates=True)
 def score_pass(first, last, source, problem, logs, W, alpha, gaps, totals):
-    """Loss and block gap of the rows first..last at the given W; nothing is changed.
+    """Loss and block gap of the rows first..last at the given W; the state does not change.
 
     Adds the costed losses of (2) and the linear term sum_i C_i alpha_i . Delta_i of (4) to `totals`.
     """
@@ -631,10 +634,10 @@ def rebuild(first, last, source, problem, logs, alpha, W):
     for r in range(first, last):
         i = sample[r]
         truth = y[i]
-        if costs[i] == 0 or (not logs and at_rest(alpha[i], c, truth)):
+        if costs[i] == 0 or (not logs and is_at_truth(alpha[i], c, truth)):
             continue
         normalised(problem.loss, logs, alpha[i], c, truth, a)
-        # The others' sum in place of 1 - alpha_truth, which rounding would part from it.
+        # The sum of the others instead of 1 - alpha_truth, which is rounded.
         for k in range(c):
             step[k] = costs[i] * a[k]
         rest = 0.0
@@ -649,8 +652,8 @@ def rebuild(first, last, source, problem, logs, alpha, W):
 def copy_nonzeros(samples, rows, lanes, count, values, columns, starts):
     """Append the nonzeros of rows of a dense X while they fit; returns how many rows did.
 
-    `count` rows are there already and `starts` is their index pointer. The last entry of
-    `values` is never kept: the loop writes one ahead.
+    `count` rows are stored already, and `starts` is their index pointer. The last entry of `values` is
+    scratch: the loop writes one entry ahead.
     """
     data, indices, indptr, _ = rows
     d = np.uint64(indices.size)

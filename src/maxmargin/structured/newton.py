@@ -1,7 +1,7 @@
 """Newton's method for few features: `core.proximal_newton` with the losses of classes.
 
-Problem, dual and gap are those of `maxmargin.structured.multiclass_problem`. Sweeps over blocks need
-thousands of passes where features are few or of different scales; a Newton step does not care.
+Problem, dual and gap are those of `maxmargin.structured.multiclass_problem`. Block sweeps need thousands of
+passes if features are few or differ in scale; the number of Newton steps depends on neither.
 
 The proximal point of a block is its anchor's projection, alpha_i(W) = projection of a_i + H_i / tau on the
 simplex (Crammer-Singer) or the box (Weston-Watkins), and the second derivative of the smoothed losses is,
@@ -9,17 +9,17 @@ piecewise,
 
     sum_i C_i / tau (1_S - 1/|S|) (x) x_i x_i',     S the classes with mass in alpha_i(W),
 
-to which only samples with two classes or more contribute. All classes moving alike changes no loss, so that
-their mean is 0 in W and in each direction; the matrix may have any curvature there, and gets that of the
-others, or rounding would drown the identity.
+Only samples with two classes or more in S contribute. Adding the same vector to all classes changes no loss,
+so W and every direction have mean 0 over the classes. The matrix may have any curvature along the mean; it
+gets the average curvature, against rounding.
 
-A step costs O(n c D) for the scores, O(m D^2) for m pairs of classes with mass in a sample, and
-O((c D)^3 / 3), D the number of features and the bias; memory holds six arrays of n x c numbers and the
-matrix of order c D. Rows of any kind are read as they are, a few at a time where they are many. Where c D
-is above 600, conjugate gradients solve Newton's equation instead, preconditioned by the blocks of classes.
+With D = features + 1, a step costs O(n c D) for the scores, O(m D^2) for m pairs of classes with mass in a
+sample, and O((c D)^3 / 3) for the factor. Memory: six arrays of n x c numbers and the matrix of order c D.
+Dense and sparse rows are converted in chunks. If c D is above 600, conjugate gradients solve Newton's
+equation, preconditioned by the diagonal blocks of the classes.
 
-Of two classes W_1 = -W_2, and Newton's matrix is that of one. The losses of large problems are passes of a
-compiled loop; those of small ones are NumPy, and nothing has to be compiled (`newton_losses`).
+With two classes W_1 = -W_2, and the matrix is that of one class. Small problems compute the losses in NumPy,
+which compiles nothing, and large ones in compiled loops (`newton_losses`).
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from maxmargin.structured.multiclass_problem import LinearMultiClass, LinearSolu
 from maxmargin.structured.newton_loops import CRAMMER_SINGER, ProximalTask
 from maxmargin.structured.newton_losses import smoothed_losses
 
-# After this many steps without progress float64 is exhausted.
+# The fit is stuck after this many steps without progress.
 PATIENCE = 100
-# The largest order of a matrix that is factored at once, and of one that is factored where conjugate
-# gradients take longer; these stop at a residual that suits a step, or after so many products.
+# Up to the first order Newton's matrix is factored; up to the second, if conjugate gradients take longer.
+# These stop at the relative residual ACCURACY or after so many products.
 DIRECT, FACTORED = 600, 3000
 ACCURACY, PRODUCTS = 0.03, 250
-# Numbers of X that are kept as a dense float64 array with the constant feature, however they came; rows that
-# are read at a time otherwise.
-KEPT, PIECE = 2**22, 4096
-# Features up to which the blocks of classes are factored to precondition, rather than their diagonals.
+# An X of up to so many numbers is kept as a dense float64 array with the constant feature; a larger one is
+# converted so many rows at a time.
+KEPT, CHUNK = 2**22, 4096
+# Up to so many features the preconditioner factors the diagonal blocks; beyond, it is the diagonal.
 BLOCKS = 2000
-SCALES = "scale your features, which differ too much for float64,"
+SCALES = "scale the features, whose sizes differ too much for float64,"
 
 
 class ProximalNewton(Evaluated):
@@ -76,11 +76,11 @@ class ProximalNewton(Evaluated):
         anchor, dual = self.losses.zero_shares, 0.0
         if setup.blocks is not None:
             given = problem.normalised(setup.blocks, False)
-            # Below D = 0, where a fit of its own begins, they tell less than nothing: y or C has changed.
+            # A start with D < 0 is worse than none, which has D = 0: y or C has changed.
             if (value := self._dual(given)) >= 0.0:
                 anchor, dual = self.losses.column_major(given), value
         W = self.geometry.image(self.losses.column_major(problem.steps(anchor[0].T)))
-        # Given blocks know which samples matter, but what cancelled in the W of other rows no longer does.
+        # Blocks of other rows may give a W worse than zero.
         W = W if self._primal(W) <= problem.first_primal() else np.zeros_like(W)
         tau = first * (float(Delta.max(initial=0.0)) or 1.0)
         self.steps = NewtonSteps(self.losses, self.geometry, W, anchor, tau)
@@ -105,7 +105,7 @@ class ProximalNewton(Evaluated):
         return progress if falls else replace(progress, stuck=SCALES)
 
     def _evaluate(self) -> tuple[LinearSolution, Certificate]:
-        """The best W and the best blocks, with P and D at these."""
+        """The best W and the best blocks, with their P and D."""
         W, blocks = self.steps.best_W, np.ascontiguousarray(self.steps.best_shares[0].T)
         solution = LinearSolution(np.ascontiguousarray(W[0].T), blocks)
         return solution, Certificate(self._primal(W), self._dual(blocks))
@@ -122,7 +122,7 @@ class ProximalNewton(Evaluated):
 
 
 class ClassRows:
-    """Rows of X, the constant feature last; the equations are in the weights of all classes, one group."""
+    """Rows of X, the constant feature last; all classes form one group of equations."""
 
     def __init__(self, problem: LinearMultiClass) -> None:
         self.problem, self.direct = problem, DIRECT
@@ -130,13 +130,13 @@ class ClassRows:
 
     def scores(self, W: np.ndarray) -> np.ndarray:
         scores = np.empty((1, self.problem.c, self.problem.n))
-        for first, X in self._pieces():
+        for first, X in self._chunks():
             np.matmul(W[0], X.T, out=scores[0, :, first : first + len(X)])
         return scores
 
     def image(self, steps: np.ndarray, moved: np.ndarray | None = None) -> np.ndarray:
         W = np.zeros((1, *self.shape))
-        for first, X in self._pieces():
+        for first, X in self._chunks():
             part = steps[0, :, first : first + len(X)]
             if moved is not None:
                 there = moved[first : first + len(X)]
@@ -148,17 +148,17 @@ class ClassRows:
     def directions(self, newton: NewtonSteps, at: Any) -> np.ndarray:
         """Newton's direction, with mean 0 over the classes."""
         tau, shares, rest = float(newton.tau[0]), newton.shares[0], newton.gradients[0]
-        solve = self._solved if rest.size <= self.direct else self._nearly_solved
+        solve = self._solved if rest.size <= self.direct else self._solved_by_cg
         direction = solve(newton.losses, tau, shares, -rest)
         return (direction - np.add.reduce(direction) / len(direction))[None]
 
     def _solved(self, losses: Any, tau: float, shares: np.ndarray, descent: np.ndarray) -> np.ndarray:
-        """The solution of Newton's equation by a Cholesky factor of its matrix."""
+        """Solve Newton's equation by a Cholesky factor of its matrix."""
         c, D = self.shape
         two = c == 2
         order = D if two else c * D
         matrix = np.zeros((order, order))
-        for first, X in self._pieces():
+        for first, X in self._chunks():
             losses.add_curvature(first, X, tau, shares, matrix)
         matrix.reshape(-1)[:: order + 1] += 1.0
         if two:
@@ -168,10 +168,11 @@ class ClassRows:
         blocks += np.einsum("kfkg->fg", blocks)[None, :, None, :] / c**2
         return solve_scaled(matrix, descent.ravel()).reshape(c, D)
 
-    def _nearly_solved(self, losses: Any, tau: float, shares: np.ndarray, descent: np.ndarray) -> np.ndarray:
-        """The solution by conjugate gradients, to an accuracy that suits a step.
+    def _solved_by_cg(self, losses: Any, tau: float, shares: np.ndarray, descent: np.ndarray) -> np.ndarray:
+        """Solve Newton's equation by conjugate gradients.
 
-        Where they take longer than a matrix of order `FACTORED` at most, this and all later steps factor it.
+        If they take longer than factoring a matrix of order up to `FACTORED`, this and all later steps
+        factor.
         """
         curvature = Curvature(self.problem, shares.T, tau)
         most = PRODUCTS
@@ -185,17 +186,17 @@ class ClassRows:
         self.direct = descent.size
         return self._solved(losses, tau, shares, descent)
 
-    def _pieces(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Rows of X as dense float64 arrays, the constant feature last, with the number of the first one."""
+    def _chunks(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Chunks of X as dense float64 arrays, the constant feature last, each with its first row."""
         if self._whole is not None:
             yield 0, self._whole
             return
-        for first in range(0, self.problem.n, PIECE):
-            yield first, self._dense(slice(first, first + PIECE))
+        for first in range(0, self.problem.n, CHUNK):
+            yield first, self._dense(slice(first, first + CHUNK))
 
     @cached_property
     def _whole(self) -> np.ndarray | None:
-        """All of X, where it is at most `KEPT` numbers."""
+        """All of X, if it has at most `KEPT` numbers."""
         return self._dense(slice(None)) if math.prod(self.problem.rows.shape) <= KEPT else None
 
     def _dense(self, part: slice) -> np.ndarray:
@@ -208,10 +209,9 @@ class ClassRows:
 
 
 class Curvature:
-    """The second derivative of F as a product with directions, from the samples that contribute to it.
+    """Products of the second derivative of F with directions.
 
-    The preconditioner is its blocks on the diagonal, one for each class, or its diagonal alone where
-    features are many.
+    The preconditioner is its diagonal blocks, one for each class, or its diagonal if features are many.
     """
 
     def __init__(self, problem: LinearMultiClass, blocks: np.ndarray, tau: float) -> None:
@@ -242,7 +242,7 @@ class Curvature:
         return out
 
     def shares(self) -> np.ndarray:
-        """Weights of x x' in the blocks on the diagonal, one column for each class."""
+        """Weights of x x' in the diagonal blocks, one column for each class."""
         if self.problem.loss == CRAMMER_SINGER:
             return self.weights * self.inside * (1 - 1 / self.sizes)
         shares = self.weights * self.inside
@@ -250,7 +250,7 @@ class Curvature:
         return shares
 
     def precondition(self) -> Callable[[np.ndarray], np.ndarray]:
-        """V -> M^-1 V with M the blocks of the classes, or the diagonal where features are many."""
+        """V -> M^-1 V, where M is the diagonal blocks, or the diagonal if features are many."""
         shares, bias = self.shares(), self.problem.bias
         if self.X.shape[1] > BLOCKS or not self.problem.rows.dense:
             squares = self.X.multiply(self.X) if sp.issparse(self.X) else self.X**2
@@ -272,12 +272,12 @@ class Curvature:
         return solve
 
     def _block(self, share: np.ndarray) -> np.ndarray:
-        """I + sum_i share_i x_i x_i', the bias last; rows are taken a few at a time."""
+        """I + sum_i share_i x_i x_i', the bias last, in chunks of rows."""
         D = self.X.shape[1] + 1
         matrix = np.eye(D)
         used = np.flatnonzero(share)
-        for first in range(0, len(used), PIECE):
-            rows = used[first : first + PIECE]
+        for first in range(0, len(used), CHUNK):
+            rows = used[first : first + CHUNK]
             root = np.sqrt(share[rows])
             part = self.X[rows] * root[:, None]
             matrix[:-1, :-1] += part.T @ part

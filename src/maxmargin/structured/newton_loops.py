@@ -1,14 +1,13 @@
 """Inner loops of the proximal Newton method: proximal points of all blocks, and their curvature.
 
-Arguments shared by the loops, read-only unless said otherwise:
+Arguments shared by the loops, read-only unless noted:
 
-- `task`: `ProximalTask`, what a fit never changes;
-- `scores`, `moves` (n, c): scores W_k.x_i, and how they change per unit of a step along a direction;
-- `anchor` (n, c): the dual blocks to stay close to, `tau` how close;
-- `points`: `Points`, written: proximal points alpha and what follows from them.
+- `task`: `ProximalTask`, constant during a fit;
+- `scores`, `moves` (n, c): scores W_k.x_i, and their change per unit of a step along a direction;
+- `anchor` (n, c), `tau`: the centre and the strength of the proximal term;
+- `points`: `Points`, written: proximal points alpha, their masses and steps.
 
-Rows of X come as dense float64 pieces whatever X is, the constant feature last, so that each loop is compiled
-once.
+Rows of X are dense float64 chunks for any X, the constant feature last, so each loop is compiled once.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ class Along(NamedTuple):
 class Points(NamedTuple):
     """Proximal points alpha (n, c), their masses on wrong classes (n,) and C_i (e_{y_i} - alpha_i) (n, c).
 
-    The last two come from alpha of the wrong classes alone, so that masses far below the rounding of 1 count
-    in full.
+    The last two are computed from alpha of the wrong classes alone, so masses below the rounding of 1 keep
+    all digits.
     """
 
     blocks: np.ndarray
@@ -55,10 +54,10 @@ class Points(NamedTuple):
 def proximal_simplex(H, anchor, tau, v, new):
     """new = projection of anchor + H / tau on the simplex.
 
-    The level theta of max(v_k - theta, 0) is found by dropping classes until all kept ones have mass.
-    With S the kept classes, sum_S v_k - 1 is sum_S H_k / tau less the anchor's mass outside S: no one
-    is subtracted, so small masses stay exact. Margins count from that of the largest v, so that none
-    of S is large.
+    The level theta of max(v_k - theta, 0) is found by dropping classes until all kept ones have mass. With S
+    the kept classes, sum_S v_k - 1 equals sum_S H_k / tau minus the anchor's mass outside S. This form does
+    not subtract 1, so small masses keep their digits. Margins are relative to that of the largest v, so that
+    those of S are small.
     """
     c = H.size
     top = 0
@@ -107,8 +106,8 @@ def proximal_block(task, truth, H, anchor, tau, v, new):
 
 
 @compiled
-def proximal_pass(task, along, tau, anchor, samples, points, room, totals):
-    """Proximal points of the blocks of `samples` at a point of a line; `room` (2, c) is written.
+def proximal_pass(task, along, tau, anchor, samples, points, workspace, totals):
+    """Proximal points of the blocks of `samples` at a point of a line; `workspace` (2, c) is written.
 
     `totals` become the costed sums of the losses, of alpha.H and of alpha.Delta, and the sum of
     steps.moves. A block of no mass on wrong classes adds nothing to any of them.
@@ -117,9 +116,10 @@ def proximal_pass(task, along, tau, anchor, samples, points, room, totals):
     scores, t, moves = along
     blocks, masses, all_steps = points
     c = scores.shape[1]
-    H, v = room[0], room[1]
+    H, v = workspace[0], workspace[1]
     losses, means, linear, slope = 0.0, 0.0, 0.0, 0.0
     for i in samples:
+        # Margins H_i at the point of the line, their maximum and positive sum.
         truth, cost = y[i], costs[i]
         base = scores[i, truth] + t * moves[i, truth]
         largest, positive, held = 0.0, 0.0, 0.0
@@ -133,11 +133,12 @@ def proximal_pass(task, along, tau, anchor, samples, points, room, totals):
         H[truth] = 0.0
         new, steps = blocks[i], all_steps[i]
         if largest == 0.0 and held == 0.0:
-            # An anchor on the truth stays there.
+            # No violation and an anchor at the truth: the block stays there.
             for k in range(c):
                 new[k], steps[k] = 0.0, 0.0
             new[truth], masses[i] = 1.0, 0.0
             continue
+        # The proximal point, C_i (e_{y_i} - alpha_i), and the sums.
         mass = proximal_block(task, truth, H, anchor[i], tau, v, new)
         mean, cross = 0.0, 0.0
         for k in range(c):
@@ -167,18 +168,19 @@ def add_outer(x, factor, row, column, matrix):
 
 @compiled
 def add_curvature(task, first, X, tau, blocks, matrix, support):
-    """Add the second derivative of the smoothed losses of the rows `first`, ... to a matrix.
+    """Add the second derivative of the smoothed losses of the rows from `first` on to a matrix.
 
-    Row k D + f belongs to feature f of class k; of the blocks (k, l) only those with l <= k are filled.
-    A block whose classes S have mass adds C / tau (1_S - 1 / |S|) (x) x x', one with free classes
-    (Weston-Watkins) C / tau (e_k - e_y) (e_k - e_y)' (x) x x' for each. Of two classes the matrix is that of
-    the weights (v, -v), of order D. `support` (c,) is written.
+    Row k D + f belongs to feature f of class k; of the blocks (k, l) only those with l <= k are filled. A
+    block whose classes S have mass adds C / tau (1_S - 1 / |S|) (x) x x', one with free classes
+    (Weston-Watkins) C / tau (e_k - e_y) (e_k - e_y)' (x) x x' for each. With two classes the matrix is that
+    of the weights (v, -v), of order D. `support` (c,) is written.
     """
     y, costs, _, loss = task
     c = blocks.shape[1]
     D = X.shape[1]
     for r in range(X.shape[0]):
         i = first + r
+        # The classes S with curvature.
         truth = y[i]
         size = 0
         for k in range(c):

@@ -1,7 +1,7 @@
-"""The smoothed losses of the proximal Newton method, in NumPy or by compiled loops, and their curvature.
+"""The smoothed losses of the proximal Newton method and their curvature, in NumPy or by compiled loops.
 
-Letters are those of `maxmargin.structured.newton`. All classes are one group, whose arrays are class-major,
-(1, c, n): in NumPy sums over classes add whole rows. The loops read them as (n, c), sample by sample.
+Letters are those of `maxmargin.structured.newton`. All classes form one group, whose arrays are class-major,
+(1, c, n), so that NumPy sums over classes by whole rows. The loops read them as (n, c), sample by sample.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from maxmargin.core.rows import readonly
 from maxmargin.structured import newton_loops as loops
 from maxmargin.structured.newton_loops import CRAMMER_SINGER, Along, Points, ProximalTask
 
-# Below this number of dual variables a NumPy pass takes less than a millisecond; compiling takes seconds.
+# Below this number of dual variables the passes are NumPy: each takes less than a millisecond.
 SMALL_PASS = 20_000
-# Numbers in the copies of rows that are multiplied at a time.
+# Numbers in the copies of rows of one product.
 COPIED = 2**19
 
 
@@ -46,7 +46,7 @@ class ArrayLosses:
     def add_curvature(
         self, first: int, X: np.ndarray, tau: float, shares: np.ndarray, matrix: np.ndarray
     ) -> None:
-        """Add the second derivative of the losses of the rows `first`, ... to a matrix.
+        """Add the second derivative of the losses of the rows from `first` on to a matrix.
 
         The matrix is that of `newton_loops.add_curvature`.
         """
@@ -72,13 +72,13 @@ class ArrayLosses:
 
 
 class ArrayLine:
-    """The smoothed losses along a line; `point` is that of the last slope."""
+    """The smoothed losses along a line; `point` belongs to the last slope."""
 
     def __init__(
         self, losses: ArrayLosses, tau: float, anchor: np.ndarray, margins: np.ndarray, moves: Any
     ) -> None:
         loss, two = losses.task.loss, len(anchor) == 2
-        # Of two classes the simplex is an interval, and both masses change when one does.
+        # With two classes the simplex is an interval, on which both masses move together.
         self.free = two or loss != CRAMMER_SINGER
         self.losses, self.tau = losses, 2.0 * tau if two and loss == CRAMMER_SINGER else tau
         self.anchor, self.moves = anchor, moves
@@ -101,14 +101,15 @@ class ArrayLine:
             self.alpha = self._on_simplex()
 
     def bracketed(self, moved: np.ndarray | None) -> None:
-        """Nothing is left out: arrays of this size are not worth cutting down to the blocks that move."""
+        """Keep all blocks: selecting those that move would cost more than it saves at this size."""
 
     def _on_simplex(self) -> np.ndarray:
         """Projection of anchor + H / tau on the simplex of each sample.
 
         The level theta of max(v_k - theta, 0) rises, and classes are dropped, until all kept ones have mass.
-        With S the kept classes, sum_S v_k - 1 is sum_S H_k / tau less the anchor's mass outside S: no one is
-        subtracted, so small masses stay exact. Margins count from the largest, so that none of S is large.
+        With S the kept classes, sum_S v_k - 1 equals sum_S H_k / tau minus the anchor's mass outside S. This
+        form does not subtract 1, so small masses keep their digits. Margins are relative to the largest one,
+        so that those of S are small.
         """
         self.largest = np.maximum.reduce(self.H)
         G = self.H - self.largest
@@ -126,7 +127,7 @@ class ArrayLine:
         return np.maximum(v, 0.0, out=v)
 
     def point(self, lengths: np.ndarray | None) -> ProximalPoint:
-        """The proximal points at the last length, and what follows from them."""
+        """The proximal points at the last length, with their losses and steps."""
         if lengths is None:
             self._move(self.margins)
         truth, costs, alpha = self.losses.truth, self.losses.task.costs, self.alpha
@@ -141,7 +142,7 @@ class ArrayLine:
             if np.maximum.reduce(mass, initial=0.0) > 1.0:
                 alpha /= np.maximum(mass, 1.0)
                 mass = np.minimum(mass, 1.0)
-            # What wrong classes leave of one is rounding where the projection leaves nothing.
+            # Where the projection is 0 at the true class, 1 - mass is rounding only.
             rest = np.where(left == 0.0, 0.0, 1.0 - mass)
         costed = alpha * costs
         steps = -costed
@@ -174,12 +175,12 @@ class LoopLosses:
     def add_curvature(
         self, first: int, X: np.ndarray, tau: float, shares: np.ndarray, matrix: np.ndarray
     ) -> None:
-        """Add the second derivative of the losses of the rows `first`, ... to a matrix."""
+        """Add the second derivative of the losses of the rows from `first` on to a matrix."""
         loops.add_curvature(self.task, first, readonly(X), tau, readonly(shares.T), matrix, self.support)
 
 
 class LoopLine:
-    """The smoothed losses along a line; `point` is that of the last slope."""
+    """The smoothed losses along a line; `point` belongs to the last slope."""
 
     def __init__(
         self, task: ProximalTask, tau: float, anchor: np.ndarray, scores: np.ndarray, moves: np.ndarray
@@ -204,14 +205,15 @@ class LoopLine:
         self.touched |= self.points.masses > 0.0
 
     def bracketed(self, moved: np.ndarray | None) -> None:
-        """Leave out blocks at rest wherever slopes were computed, but for those that `moved` before.
+        """Leave out blocks without mass at all slopes so far, except for those that `moved` before.
 
-        Slopes enclose the length: a block without mass on wrong classes at both ends has none in between.
+        The slopes bracket the length, and a block without mass on wrong classes at both ends has none
+        between.
         """
         self.samples = readonly(np.flatnonzero(self.touched | (moved if moved is not None else True)))
 
     def point(self, lengths: np.ndarray | None) -> ProximalPoint:
-        """The proximal points at the last length, and what follows from them."""
+        """The proximal points at the last length, with their losses and steps."""
         if lengths is None:
             self._move(0.0)
         blocks, masses, steps = self.points
@@ -220,12 +222,12 @@ class LoopLine:
 
 
 def smoothed_losses(task: ProximalTask) -> ArrayLosses | LoopLosses:
-    """The losses as suits their number."""
+    """The losses in NumPy or by compiled loops, by their number."""
     return (ArrayLosses if len(task.y) * len(task.Delta) < SMALL_PASS else LoopLosses)(task)
 
 
 class Pairs(NamedTuple):
-    """Pairs of classes (k, l), l <= k, and where those of a class with itself are."""
+    """Pairs of classes (k, l), l <= k, and the positions of the pairs (k, k)."""
 
     rows: np.ndarray
     columns: np.ndarray
@@ -240,7 +242,7 @@ def class_pairs(c: int) -> Pairs:
 
 
 class BlockShares:
-    """Shares of samples in the blocks (k, l) of Newton's matrix, by which x x' is added there."""
+    """Weights of the samples in the blocks (k, l) of Newton's matrix, which multiply x x'."""
 
     def __init__(self, loss: int, y: np.ndarray, weights: np.ndarray, inside: np.ndarray) -> None:
         self.loss, self.y, self.weights, self.inside = loss, y, weights, inside
@@ -248,7 +250,7 @@ class BlockShares:
         self.pairs = class_pairs(len(inside))
 
     def add_products(self, X: np.ndarray, matrix: np.ndarray) -> None:
-        """Add sum_i share_i x_i x_i' to all blocks, from copies of the rows that have a share there."""
+        """Add sum_i share_i x_i x_i' to all blocks, from copies of the rows with a nonzero share."""
         D, (rows, columns, _) = X.shape[1], self.pairs
         target = matrix.reshape(len(self.inside), D, len(self.inside), D)
         products = np.empty((len(rows), D, D))
@@ -275,7 +277,7 @@ class BlockShares:
             shares *= inside.take(columns, axis=0)
             shares[same] += free
             return shares
-        # With itself the truth has what all others have; with another class, what that one has.
+        # The pair (y, y) has the sum over the free classes, and the pair (y, k) minus the weight of k.
         truth = self.y[part] == np.arange(len(inside))[:, None]
         ends = truth[rows] != truth[columns]
         shares = np.where(ends, -np.minimum(free[rows], free[columns]), 0.0)
