@@ -382,7 +382,7 @@ def test_oeg_below_its_safe_temperature_gives_up():
     assert not is_safe(problem, step_rule(problem, "eg", 1e-3))
     solver = BlockSteps("eg", problem, Setup(1e-6, np.random.default_rng(0)), temperature=1e-3)
     outcome = run(solver, Stopping(1e-6, 1000))
-    assert outcome.reason == "stuck" and "raise temperature" in outcome.remedy
+    assert outcome.reason == "stuck" and "increase temperature" in outcome.remedy
     duals = [record["dual"] for record in outcome.history]
     assert outcome.n_iter <= duals.index(max(duals[:-1])) + 1 + PATIENCE
     assert outcome.certificate.dual >= max(0.0, max(duals[:-1]) - 1e-9)

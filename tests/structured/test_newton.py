@@ -265,7 +265,7 @@ def test_the_gap_splits_in_two(loss):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_same_optimum_as_block_sweeps(loss, form, dtype):
     X, y, costs, Delta = data()
-    X = (X / 10).astype(dtype)
+    X = (X / 50).astype(dtype)
     X = sp.csr_array(X) if form == "sparse" else X
     problem = problem_of(X, y, costs, Delta, loss)
     sweeps = run(ExactBlocks(problem, Setup(1e-7, np.random.default_rng(0))), Stopping(1e-6, 20000))

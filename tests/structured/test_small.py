@@ -10,7 +10,7 @@ from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.structured.exact import ExactBlocks
-from maxmargin.structured.kernel_interior import InteriorBlocks, without_traces
+from maxmargin.structured.kernel_interior import InteriorBlocks, without_tiny_masses
 from maxmargin.structured.multiclass_problem import KernelMultiClass, Labels, Setup
 from maxmargin.structured.working_sets import WorkingSets
 from tests.structured.test_newton import LOSSES, data, objectives, problem_of
@@ -78,11 +78,11 @@ def test_models_hold_the_samples_that_matter(loss):
     assert counts[0] <= 1.2 * counts[1]
 
 
-def test_blocks_without_traces_are_feasible():
+def test_blocks_without_tiny_masses_are_feasible():
     blocks = np.array([[0.9, 1e-5, 0.1 - 1e-5], [1e-6, 1.0 - 2e-6, 1e-6]])
     expected = [[0.9, 0.0, 0.1], [0.0, 1.0, 0.0]]
     for loss in (0, 1):
-        found = without_traces(blocks, np.array([0, 1]), loss, 1e-4)
+        found = without_tiny_masses(blocks, np.array([0, 1]), loss, 1e-4)
         np.testing.assert_allclose(found, expected, atol=2e-5)
         np.testing.assert_array_equal(found.sum(axis=1), 1.0)
         np.testing.assert_array_equal(found[:, [1, 0]].diagonal(), 0.0)

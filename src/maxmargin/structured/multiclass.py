@@ -47,7 +47,6 @@ from maxmargin.edge.estimator import (
     warn,
 )
 from maxmargin.edge.explain import Explained, Terms, kernel_terms, linear_terms
-from maxmargin.structured.exact import FullEpochs
 from maxmargin.structured.multiclass_choice import ROWS as ROWS_OF_AUTO
 from maxmargin.structured.multiclass_choice import single_is_enough
 from maxmargin.structured.multiclass_problem import (
@@ -60,15 +59,6 @@ from maxmargin.structured.multiclass_problem import (
 )
 from maxmargin.structured.newton import ProximalNewton
 from maxmargin.structured.paper_steps import BatchSteps, BlockSteps
-from maxmargin.structured.working_sets import WorkingSets
-
-
-def exact(problem: LinearMultiClass | KernelMultiClass, setup: Setup, **options: Any) -> Solver:
-    """Exact block steps, one by one on weights, or on working sets of a kernel."""
-    if isinstance(problem, KernelMultiClass):
-        return WorkingSets(problem, setup, **options)
-    return FullEpochs(problem, setup, **options)
-
 
 # `reads` are keyword arguments of the solver, under the names of the parameters.
 SOLVERS: dict[str, Choice] = {
@@ -80,8 +70,8 @@ SOLVERS: dict[str, Choice] = {
         ProximalNewton, "Newton steps on a smoothed objective, for few features of whatever scale."
     ),
     "exact": Choice(
-        exact,
-        "Solves one sample's block at a time by a projection, and visits blocks that are done less and less.",
+        automatic([row for row in ROWS_OF_AUTO if row.name in ("exact", "working-sets")]),
+        "Solves one sample's block at a time by a projection; newton takes over if the gap falls too slowly.",
     ),
     "bcfw": Choice(partial(BlockSteps, "fw"), "Block-coordinate Frank-Wolfe."),
     "bcpl": Choice(
@@ -147,14 +137,14 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
     solver : {"auto", "newton", "exact", "bcfw", "bcpl", "oeg", "fw", "pl", "eg"}, default="auto"
         "auto" depends on the size and kind of the data alone; the rows of
         `maxmargin.structured.multiclass_choice` say how, and `solver_` says what ran. "newton" takes Newton
-        steps on a smoothed objective whose smoothing fades; it needs memory for a matrix of order
-        n_classes (n_features + 1) or, above 600, for one of order n_features + 1 for every class, and
-        scales of features do not slow it down. "exact" solves one sample's block at a time by a projection
-        and visits blocks that are done less and less often; with a kernel, inside working sets whose change
-        is then carried to all samples, and by interior points where C is large. The other solvers are the
-        methods of the paper: block-coordinate Frank-Wolfe, partial linearization and online exponentiated
-        gradient, and the batch forms of these three. All reach the same optimum. A parameter below that
-        names its solvers is refused, unless it has its default value, with another one.
+        steps on a smoothed objective whose smoothing fades; it needs memory for a matrix of order n_classes
+        (n_features + 1) or, above 600, for one of order n_features + 1 for every class, and scales of
+        features do not slow it down. "exact" solves one sample's block at a time by a projection and visits
+        optimal blocks less and less often; with fewer features than samples, "newton" takes over if the gap
+        falls too slowly. With a kernel it works on sets of samples, and by interior points at a large C. The
+        other solvers are the methods of the paper: block-coordinate Frank-Wolfe, partial linearization and
+        online exponentiated gradient, and the batch forms of these three. All reach the same optimum. A
+        parameter below that names its solvers is refused, unless it has its default value, with another one.
     cost_matrix : array-like of shape (n_classes, n_classes), default=None
         Cost of predicting the column's class when the truth is the row's, in the order of
         `classes_`: nonnegative, zero on the diagonal. None is 1 for every error.

@@ -1,9 +1,9 @@
 """How `MultiClassSVC(solver="auto")` chooses, by the size and kind of the data alone.
 
-The first row that holds is taken. Few weights are solved by Newton steps, few samples by interior points:
-LAPACK does the work, and no loop has to be compiled. Block steps are the fastest on sparse rows and many
-samples, and need thousands of passes where C |x|^2 is large, as with features that are not scaled. Which
-case it is shows in the certified gap.
+The first row that holds is chosen. Few weights are solved by Newton steps and few samples by interior points:
+LAPACK does the work, and no loop is compiled. Block steps are the fastest on sparse rows and many samples.
+They need thousands of passes if C |x|^2 is large, as it is for unscaled features; a gap that falls too slowly
+shows it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from maxmargin.structured.working_sets import WorkingSets
 
 # The largest order of a matrix of few weights, and the most dual variables next to it.
 FEW_WEIGHTS, FEW_DUALS = 300, 5000
-# The mean C |x|^2 above which block steps are slow; the largest order of a matrix that is factored instead,
-# whatever the number of samples and where they are more than the features.
+# The mean C |x|^2 above which block steps are slow; the largest order of a matrix to factor instead, for any
+# number of samples and for more samples than features.
 CURVED, SMALL_ORDER, ORDER = 100.0, 125, 600
 # The largest c n^3 of interior points on rows, and on a kernel with at most so many samples.
 WORK_OF_ROWS, WORK_OF_KERNEL, FEW_SAMPLES = 3e7, 3e8, 300
@@ -43,7 +43,7 @@ SOON, LATE = (20, 0.25), (200, 0.5)
 def single_is_enough(
     problem: MultiClassProblem, tol: float, *, loose: float = 1e-4, kappa: float = 1e3, norm: float = 1e12
 ) -> bool:
-    """Whether float32 can move the blocks finely enough for the gap asked for.
+    """Whether float32 resolves the steps that the requested gap needs.
 
     A block moves by H / kappa, which float32 resolves next to 1 while kappa is moderate.
     """
@@ -51,7 +51,7 @@ def single_is_enough(
 
 
 def few_weights(problem: MultiClassProblem) -> bool:
-    """Whether weights and dual variables are few; of two classes Newton's matrix is that of one."""
+    """Whether weights and dual variables are few; with two classes Newton's matrix is that of one class."""
     if not isinstance(problem, LinearMultiClass):
         return False
     order = (problem.rows.shape[1] + 1) * (1 if problem.c == 2 else problem.c)
@@ -69,7 +69,7 @@ def curved(problem: MultiClassProblem) -> bool:
 
 
 def few_samples(problem: MultiClassProblem) -> bool:
-    """Whether samples are few next to the features, or weights many; the same with a kernel."""
+    """Whether samples are few compared with the features or weights; with a kernel, whether they are few."""
     n, c = problem.n, problem.c
     if c < 2 or not problem.present.size:
         return False
@@ -81,7 +81,7 @@ def few_samples(problem: MultiClassProblem) -> bool:
 
 
 def tall(problem: MultiClassProblem) -> bool:
-    """Whether Newton steps can take over: rows are dense next to samples."""
+    """Whether Newton steps can take over: there are fewer features than samples."""
     if not isinstance(problem, LinearMultiClass):
         return False
     n, d = problem.rows.shape
@@ -94,7 +94,7 @@ def cheap(problem: LinearMultiClass) -> bool:
 
 
 def falls_slowly(epochs: int, factor: float) -> Callable[[Progress], bool]:
-    """For `Switch`: whether the gap is more than `factor` of what it was so many epochs before."""
+    """For `Switch`: whether the gap is more than `factor` times that of so many epochs before."""
     gaps = [math.inf]
 
     def when(progress: Progress) -> bool:
@@ -105,7 +105,7 @@ def falls_slowly(epochs: int, factor: float) -> Callable[[Progress], bool]:
 
 
 def block_steps(late: tuple[int, float], problem: LinearMultiClass, setup: Setup) -> Solver:
-    """Block steps, and Newton steps from there on once their gap falls too slowly."""
+    """Block steps, then Newton steps once the gap falls too slowly."""
     first = FullEpochs(problem, setup, first_multiple=late[0])
 
     def second() -> Solver:
@@ -150,7 +150,7 @@ ROWS = (
         "exact",
         tall,
         partial(block_steps, LATE),
-        "Block steps; then newton, whose steps are dear, if their gap has not halved in 200 epochs.",
+        "Block steps; then newton, whose steps are expensive, if their gap has not halved in 200 epochs.",
     ),
     Row(
         "exact",
