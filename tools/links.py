@@ -24,7 +24,7 @@ AGENT = {"User-Agent": "Mozilla/5.0 (link check of maxmargin)"}
 
 
 def addresses(paths: Iterable[Path]) -> dict[str, list[Path]]:
-    """Every address and the files that name it; example hosts are left out."""
+    """Return every address with the files that contain it, without example hosts."""
     found: dict[str, list[Path]] = {}
     for path in paths:
         try:
@@ -40,7 +40,7 @@ def addresses(paths: Iterable[Path]) -> dict[str, list[Path]]:
 
 
 def trouble(address: str) -> str | None:
-    """Why an address does not answer, None if it does."""
+    """Return why an address does not answer, or None if it does."""
     for method in ("HEAD", "GET"):
         try:
             request = urllib.request.Request(address, headers=AGENT, method=method)
@@ -60,10 +60,10 @@ def main(words: Sequence[str]) -> int:
     found = addresses(map(Path, words) if words else (ROOT / name for name in names))
     with ThreadPoolExecutor(8) as pool:
         troubles = dict(zip(found, pool.map(trouble, found), strict=True))
-    broken = {address: said for address, said in troubles.items() if said}
-    for address, said in sorted(broken.items()):
+    broken = {address: error for address, error in troubles.items() if error}
+    for address, error in sorted(broken.items()):
         places = ", ".join(sorted({str(path) for path in found[address]}))
-        print(f"{address}: {said} ({places})")
+        print(f"{address}: {error} ({places})")
     print(f"{len(found)} addresses, {len(broken)} do not answer.")
     return int(bool(broken))
 

@@ -1,4 +1,4 @@
-"""The worked example of CONTRIBUTING.md: a solver is one file and one line."""
+"""The example of CONTRIBUTING.md: a solver is one file and one line."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ from maxmargin.multilabel import estimator as multilabel
 
 TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-# A reader's program: it imports the file with the two blocks and fits.
+# A program that imports the file with the two blocks and fits.
 USE = """
 import gradient
 import numpy as np
@@ -36,7 +36,7 @@ assert all(record["dual"] <= best.primal_objective_ * (1 + 1e-9) for record in o
 """
 
 
-def test_the_example_works_from_a_file_of_the_reader(tmp_path):
+def test_the_example_works_outside_of_the_package(tmp_path):
     assert len(BLOCKS) == 2
     (tmp_path / "gradient.py").write_text("\n".join(BLOCKS))
     (tmp_path / "use.py").write_text(USE)

@@ -36,13 +36,13 @@ def commands(body):
 
 
 def plain(text):
-    """Words in a row, without the numbers of a fit, which differ a little from machine to machine."""
+    """Return text as one line, without the numbers of a fit, which differ between machines."""
     text = re.sub(r"\d+ bytes", "# bytes", text)
     return " ".join(re.sub(r"\b(seconds|epochs|objective|gap) [\d.e-]+", r"\1 #", text).split())
 
 
 def read_table(name):
-    """Columns of a CSV file as a runtime takes them."""
+    """Return the columns of a CSV file as inputs of a runtime."""
     with open(name, newline="") as file:
         rows = list(csv.DictReader(file))
     numbers = np.array([[float(row["price"] or "nan")] for row in rows])
@@ -51,7 +51,7 @@ def read_table(name):
 
 
 def read_lines(name):
-    """The texts of a file of JSON lines as a runtime takes them."""
+    """Return the texts of a file of JSON lines as inputs of a runtime."""
     return {
         "body": np.array(
             [[json.loads(line)["body"]] for line in Path(name).read_text().splitlines()], dtype=object
@@ -60,7 +60,7 @@ def read_lines(name):
 
 
 def exported(name, columns):
-    """Names of the labels that an exported model answers."""
+    """Return the names of the labels that an exported model predicts."""
     session = runtime.InferenceSession(name, providers=["CPUExecutionProvider"])
     labels = json.loads(session.get_modelmeta().custom_metadata_map["labels"])
     answers = session.run(["labels"], columns)[0]
