@@ -13,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 import maxmargin
 from maxmargin.io.mixed import day_of
 from maxmargin.tables import DateColumns
+from tests.cli.conftest import write_table
 
 FIRST = date(2024, 1, 1)
 DAYS = [FIRST + timedelta(days=3 * i) for i in range(40)]
@@ -21,16 +22,6 @@ ROWS = [
     {"created": str(day), "n": i % 3, "kind": "no" if day.isoweekday() > 5 else "yes"}
     for i, day in enumerate(DAYS)
 ]
-
-
-def write(path, rows):
-    if path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row, default=str) + "\n" for row in rows))
-    elif path.suffix == ".parquet":
-        pd.DataFrame(rows).to_parquet(path)
-    else:
-        pd.DataFrame(rows).to_csv(path, index=False)
-    return path
 
 
 @pytest.mark.parametrize("cell", [
@@ -47,7 +38,7 @@ def test_an_empty_cell_is_no_day(cell):
 
 
 @pytest.mark.parametrize("cell", ["1/2/2024", "2024-13-01", "today", 20240131, "31.02.2024"])
-def test_what_may_be_another_day_is_refused(cell):
+def test_ambiguous_dates_are_refused(cell):
     with pytest.raises(ValueError, match="is not a date"):
         day_of(cell)
 
@@ -57,15 +48,15 @@ def test_dates_are_expanded_and_new_data_is_read_alike(run, tmp_path, name):
     rows = ROWS
     if name == "t.parquet":
         rows = [{**row, "created": datetime.fromisoformat(row["created"])} for row in ROWS]
-    write(tmp_path / name, rows)
+    write_table(tmp_path / name, rows)
     code, _, err = run("fit", name, "--target", "kind", "--dates", "created", "-o", "m.mm")
     assert code == 0 and "number: n; date: created." in err, err
     # Another first day, an empty cell, another form of the same days.
     other = [{**row, "created": f"{day:%d.%m.%Y}"} for row, day in zip(ROWS, DAYS, strict=True)][7:]
-    write(tmp_path / "new.csv", other)
+    write_table(tmp_path / "new.csv", other)
     expected = run("predict", "m.mm", name)[1].split()
     assert run("predict", "m.mm", "new.csv")[1].split() == ["class", *expected[8:]]
-    write(tmp_path / "hole.jsonl", [{"created": None, "n": 1}])
+    write_table(tmp_path / "hole.jsonl", [{"created": None, "n": 1}])
     assert run("predict", "m.mm", "hole.jsonl")[0] == 0
     model, frame = maxmargin.load("m.mm"), pd.DataFrame(ROWS)
     assert model.predict(frame).tolist() == expected[1:]
@@ -75,7 +66,7 @@ def test_dates_are_expanded_and_new_data_is_read_alike(run, tmp_path, name):
     names = {part.partition(" (per")[0] for part in json.loads(out)["parts"]}
     expected = {"created: year", "created: month", "created: weekday", "created: days since 2024-01-01", "n"}
     assert names <= expected and "created: weekday" in names
-    code, _, err = run("predict", "m.mm", write(tmp_path / "bad.csv", [{"created": "soon", "n": 1}]))
+    code, _, err = run("predict", "m.mm", write_table(tmp_path / "bad.csv", [{"created": "soon", "n": 1}]))
     assert code == 1 and "line 2: column 'created': 'soon' is not a date; write it as 2024-01-31" in err
 
 
@@ -106,14 +97,14 @@ def test_prepare_takes_dates_and_the_file_holds_them(tmp_path, kind):
 
 def test_dates_are_not_exported(run, tmp_path):
     pytest.importorskip("onnx")
-    write(tmp_path / "t.csv", ROWS)
+    write_table(tmp_path / "t.csv", ROWS)
     run("fit", "t.csv", "--target", "kind", "--dates", "created", "-o", "m.mm")
     code, _, err = run("export", "m.mm", "m.onnx")
     assert code == 1 and "Column 'created' has dates, which cannot be exported" in err
 
 
-def test_a_column_of_dates_is_pointed_out_with_its_option(run, tmp_path):
-    write(tmp_path / "t.csv", ROWS)
+def test_a_column_of_dates_is_reported_with_its_option(run, tmp_path):
+    write_table(tmp_path / "t.csv", ROWS)
     code, _, err = run("fit", "t.csv", "--target", "kind", "-o", "m.mm")
     assert code == 1 and "--dates created" in err and "--drop created" in err
     code, _, err = run("fit", "t.csv", "--target", "kind", "--dates", "n", "--drop", "created", "-o", "m.mm")

@@ -1,4 +1,4 @@
-"""Every command explains itself, and shell completion knows them."""
+"""Help pages and shell completion."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COMMANDS = dict(_paths(command))
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_help_says_what_every_option_does(path, capsys):
+def test_every_option_has_help(path, capsys):
     assert main([*path, "--help"]) == 0
     said = capsys.readouterr().out
     assert said.startswith(f"Usage: maxmargin {' '.join(path)}")
@@ -57,7 +57,7 @@ def test_version(capsys):
 
 @pytest.fixture
 def complete(monkeypatch):
-    """What the shell is offered for the last of the words."""
+    """Return the completions of the last word."""
 
     def offered(words, folder=None):
         monkeypatch.chdir(folder or ".")
@@ -102,7 +102,8 @@ class Shell:
         os.close(self.terminal)
 
 
-def test_a_living_bash_completes(tmp_path):
+@pytest.mark.slow
+def test_bash_completes(tmp_path):
     (tmp_path / "numbers.csv").touch()
     shell = Shell(tmp_path)
     try:

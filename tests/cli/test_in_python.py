@@ -15,6 +15,7 @@ import scipy.sparse as sp
 import maxmargin
 from maxmargin.persistence import ModelFileError, describe
 from maxmargin.tables import NamedColumns
+from tests.cli.conftest import write_table
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "fitted"
 RNG = np.random.default_rng(0)
@@ -33,73 +34,58 @@ TABLE["tags"] = [
     for k in range(60)
 ]
 TABLE["kind"] = np.where(TABLE["size"] > 0.3, "large", np.where(TABLE["size"] < -0.3, "small", "middle"))
+BACK = TABLE[TABLE.columns[::-1]]
 WORDS = ["--labels", "tags", "--drop", "kind"]
 NUMBERS = ["--target", "kind", "--drop", "tags,colour,title,note"]
+PLAIN = [*NUMBERS, "--scale", "none"]
 
 
-def write(path, table=TABLE):
-    if path.suffix == ".parquet":
-        table.to_parquet(path)
-    elif path.suffix == ".jsonl":
-        table.to_json(path, orient="records", lines=True)
-    else:
-        table.to_csv(path, index=False)
-    return path.name
+@pytest.fixture
+def fitted(run, tmp_path):
+    """Fit a model on the table, and return it loaded."""
+    write_table(tmp_path / "t.csv", TABLE)
 
+    def fit(*words):
+        code, _, err = run("fit", "t.csv", *words, "--random-state", 0, "-o", "m.mm")
+        assert code == 0, err
+        return maxmargin.load("m.mm")
 
-def answers(path):
-    """What `maxmargin predict` wrote, as the model answers in Python."""
-    names, *rows = csv.reader(path.read_text().splitlines())
-    return [row[0] for row in rows] if names == ["class"] else [list(map(int, row)) for row in rows]
+    return fit
 
 
 MODELS = {
     "words": WORDS,
     "one class": ["--target", "kind", "--drop", "tags"],
-    "probabilities": [*WORDS, "--probabilities", "sigmoid"],
     "folds": [*WORDS, "--probabilities", "sigmoid", "--ensemble"],
     "promise": [*WORDS, "--recall", "0.6"],
-    "ranking": [*WORDS, "-m", "ranking"],
-    "numbers": [*NUMBERS, "--scale", "none"],
+    "numbers": PLAIN,
     "scaled numbers": [*NUMBERS, "--scale", "standard"],
-    "wide ranking": [*NUMBERS, "-m", "ranking", "--n-features", "9", "--scale", "none"],
-    "kernel": [*NUMBERS, "--kernel", "rbf", "--scale", "none"],
-    "basis": [*NUMBERS, "-m", "sparse-multiclass", "--scale", "none"],
-    "probable numbers": [*NUMBERS, "--probabilities", "temperature", "--scale", "none"],
+    "wide ranking": [*PLAIN, "-m", "ranking", "--n-features", "9"],
+    "kernel": [*PLAIN, "--kernel", "rbf"],
+    "basis": [*PLAIN, "-m", "sparse-multiclass"],
 }
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_columns_are_found_by_name_in_any_order(run, tmp_path, model):
-    write(tmp_path / "t.csv")
-    code, _, err = run("fit", "t.csv", *MODELS[model], "--random-state", 0, "-o", "m.mm")
-    assert code == 0, err
-    assert run("predict", "m.mm", "t.csv", "-o", "p.csv")[0] == 0
-    expected, loaded = answers(tmp_path / "p.csv"), maxmargin.load("m.mm")
+def test_columns_are_found_by_name_in_any_order(run, fitted, model):
+    loaded = fitted(*MODELS[model])
+    names, *rows = csv.reader(run("predict", "m.mm", "t.csv")[1].splitlines())
+    expected = [row[0] if names == ["class"] else list(map(int, row)) for row in rows]
     assert list(loaded.classes_) == describe("m.mm")["metadata"]["label_names"]
-    back = TABLE[TABLE.columns[::-1]]
-    for table in (
-        TABLE,
-        back,
-        pl.from_pandas(back),
-        back.convert_dtypes(),
-        back.astype({"colour": "category"}),
-    ):
+    frames = (TABLE, pl.from_pandas(BACK), BACK.convert_dtypes(), BACK.astype({"colour": "category"}))
+    for table in frames:
         assert np.asarray(loaded.predict(table)).tolist() == expected
     assert list(loaded.feature_names_in_) == [name for name in TABLE if name in loaded.feature_names_in_]
     maxmargin.save(loaded, "again.mm")
-    assert np.asarray(maxmargin.load("again.mm").predict(back)).tolist() == expected
+    assert np.asarray(maxmargin.load("again.mm").predict(BACK)).tolist() == expected
     name = loaded.feature_names_in_[-1]
     with pytest.raises(ValueError, match=f"^X: no column is called '{name}'"):
-        loaded.predict(back.drop(columns=name))
+        loaded.predict(BACK.drop(columns=name))
 
 
-def test_columns_without_names_are_found_by_place(run, tmp_path):
-    write(tmp_path / "t.csv")
+def test_columns_without_names_are_found_by_position(fitted):
     for words, names in ((WORDS, TABLE.columns[:5]), (NUMBERS, ["size", "weight"])):
-        assert run("fit", "t.csv", *words, "-o", "m.mm")[0] == 0
-        loaded = maxmargin.load("m.mm")
-        X = TABLE[names].to_numpy()
+        loaded, X = fitted(*words), TABLE[names].to_numpy()
         expected = loaded.predict(TABLE).tolist()
         assert loaded.predict(X).tolist() == loaded.predict(pd.DataFrame(X)).tolist() == expected
         with pytest.raises(ValueError, match=r"X has .*columns|X has .*features"):
@@ -107,58 +93,51 @@ def test_columns_without_names_are_found_by_place(run, tmp_path):
     assert loaded.predict(sp.csr_array(X.astype(float))).tolist() == expected
 
 
-def test_scores_and_explanations_come_by_name(run, tmp_path):
-    write(tmp_path / "t.csv")
-    assert run("fit", "t.csv", *WORDS, "-o", "m.mm")[0] == 0
-    loaded, back = maxmargin.load("m.mm"), TABLE[TABLE.columns[::-1]]
-    on = loaded.predict(back) == 1
+def test_scores_and_explanations_come_by_name(fitted):
+    loaded = fitted(*WORDS)
+    on = loaded.predict(BACK) == 1
     assert {name for name, k in zip(loaded.classes_, on.sum(axis=0), strict=True) if k} == {"boxed", "round"}
-    np.testing.assert_array_equal(loaded.decision_function(back) > 0, on)
-    assert loaded.score(back, on.astype(int)) == 1
-    inner = loaded[-1]
-    labels, _ = inner.predict_top(loaded[:-1].transform(back), 1)
+    np.testing.assert_array_equal(loaded.decision_function(BACK) > 0, on)
+    assert loaded.score(BACK, on.astype(int)) == 1
+    labels, _ = loaded[-1].predict_top(loaded[:-1].transform(BACK), 1)
     assert set(labels.ravel()) <= {"boxed", "round"}
-    assert run("fit", "t.csv", *NUMBERS, "--scale", "none", "-o", "n.mm")[0] == 0
-    numbers = maxmargin.load("n.mm")
-    assert [one.label for one in numbers.explain(back)] == numbers.predict(back).tolist()
+    numbers = fitted(*PLAIN)
+    assert [one.label for one in numbers.explain(BACK)] == numbers.predict(BACK).tolist()
     assert numbers.coef_.shape == (3, 2)
 
 
-def test_a_new_fit_forgets_the_columns(run, tmp_path):
-    write(tmp_path / "t.csv")
-    assert run("fit", "t.csv", *NUMBERS, "--scale", "none", "-o", "m.mm")[0] == 0
-    loaded = maxmargin.load("m.mm")
+def test_a_new_fit_forgets_the_columns(fitted):
+    loaded = fitted(*PLAIN)
     other = TABLE[["weight", "size"]].rename(columns={"weight": "a"})
     loaded.fit(other, TABLE["kind"])
-    assert list(loaded.feature_names_in_) == ["a", "size"]
-    assert len(loaded.predict(other)) == 60
+    assert list(loaded.feature_names_in_) == ["a", "size"] and len(loaded.predict(other)) == 60
 
 
-def test_a_ranker_learns_on_by_name_and_from_wider_rows(run, tmp_path):
-    write(tmp_path / "t.csv")
-    assert run("fit", "t.csv", *MODELS["wide ranking"], "-o", "m.mm")[0] == 0
+def test_a_ranker_learns_on_by_name_and_from_wider_rows(fitted):
+    loaded, X = fitted(*MODELS["wide ranking"]), TABLE[["size", "weight"]].to_numpy()
     kinds = TABLE["kind"].to_numpy(str)
-    loaded, X = maxmargin.load("m.mm"), TABLE[["size", "weight"]].to_numpy()
-    loaded.partial_fit(TABLE[TABLE.columns[::-1]], kinds)
-    by_place = maxmargin.load("m.mm").partial_fit(X, kinds)
-    np.testing.assert_array_equal(loaded.coef_, by_place.coef_)
+    loaded.partial_fit(BACK, kinds)
+    by_position = maxmargin.load("m.mm").partial_fit(X, kinds)
+    np.testing.assert_array_equal(loaded.coef_, by_position.coef_)
     loaded.partial_fit(np.hstack([X, X]), kinds)
     assert loaded.coef_[:, 2:4].any()
 
 
 @pytest.mark.parametrize("kinds", [{"size": "text", "weight": "number"}, {"size": "number"}])
-def test_columns_that_do_not_suit_the_model_are_refused(run, tmp_path, kinds):
-    write(tmp_path / "t.csv")
-    assert run("fit", "t.csv", *NUMBERS, "--scale", "none", "-o", "m.mm")[0] == 0
-    loaded = maxmargin.load("m.mm")
+def test_columns_that_do_not_suit_the_model_are_refused(fitted, kinds):
+    loaded = fitted(*PLAIN)
     loaded._table = NamedColumns(kinds).fit(None)
     with pytest.raises(ModelFileError, match=r"kind number but gets others|n_features"):
         maxmargin.save(loaded, "again.mm")
 
 
 @pytest.mark.parametrize("file", ["csv", "parquet"])
-def test_files_of_earlier_versions_know_their_names(file):
+def test_files_of_earlier_versions_store_their_names_and_kinds(run, tmp_path, file):
     table = pd.read_csv(FIXTURES / "tickets.csv", keep_default_na=False, na_values={"plan": ""})
+    for name in ("t.csv", "t.jsonl"):
+        write_table(tmp_path / name, table)
+        found = json.loads(run("evaluate", FIXTURES / f"{file}.mm", name, "--json")[1])
+        assert found["exact match"] == 1, name
     tags = [set(cell.split(";")) - {""} for cell in table.pop("tags")]
     loaded = maxmargin.load(FIXTURES / f"{file}.mm")
     assert loaded.classes_.tolist() == ["boots", "soft", "vip"]
@@ -171,15 +150,13 @@ def test_files_of_earlier_versions_know_their_names(file):
     [
         {"feature_names": ["size"]},
         {"feature_names": ["size", "size"]},
-        {"feature_names": ["size", "weight", "more"]},
         {"label_names": ["one"]},
         {"label_names": ["one", "one"]},
     ],
 )
 def test_notes_that_do_not_suit_the_model_are_refused(tmp_path, notes):
-    model = maxmargin.MultiLabelSVC().fit(
-        TABLE[["size", "weight"]].to_numpy(), np.eye(2, dtype=int)[[0, 1] * 30]
-    )
+    X, Y = TABLE[["size", "weight"]].to_numpy(), np.eye(2, dtype=int)[[0, 1] * 30]
+    model = maxmargin.MultiLabelSVC().fit(X, Y)
     about = {
         "family": "multilabel", "data": "t.csv", "samples": 60, "label_names": ["a", "b"], "sparse": False,
         "feature_names": ["size", "weight"], "seconds": 1.0, "reading": {},
@@ -191,49 +168,29 @@ def test_notes_that_do_not_suit_the_model_are_refused(tmp_path, notes):
         maxmargin.load(tmp_path / "m.mm")
 
 
-SPELLED = {"csv": str, "upper.csv": lambda on: str(on).upper(), "lower.csv": lambda on: str(on).lower()}
-
-
-@pytest.mark.parametrize("words", [True, False])
-@pytest.mark.parametrize("fitted", ["csv", "upper.csv", "jsonl", "parquet"])
-def test_booleans_are_numbers_in_every_format(run, tmp_path, fitted, words):
+@pytest.mark.parametrize(("fitted_on", "words"), [("upper.csv", True), ("jsonl", False), ("parquet", True)])
+def test_booleans_are_numbers_in_every_format(run, tmp_path, fitted_on, words):
     table = TABLE[["title", "colour", "size"] if words else ["size"]].assign(vip=RNG.random(60) > 0.5)
     table["kind"] = np.where(table["vip"], "a", np.where(table["size"] > 0, "b", "c"))
+    spelled = {"csv": str, "upper.csv": lambda on: str(on).upper(), "lower.csv": lambda on: str(on).lower()}
     for name in ("jsonl", "parquet"):
-        write(tmp_path / f"t.{name}", table)
-    for name, spell in SPELLED.items():
-        write(tmp_path / f"t.{name}", table.assign(vip=table["vip"].map(spell)))
-    code, _, err = run("fit", f"t.{fitted}", "--target", "kind", "-o", "m.mm")
-    assert code == 0, err
-    expected = ["class", *maxmargin.load("m.mm").predict(table)]
+        write_table(tmp_path / f"t.{name}", table)
+    for name, spell in spelled.items():
+        write_table(tmp_path / f"t.{name}", table.assign(vip=table["vip"].map(spell)))
+    assert run("fit", f"t.{fitted_on}", "--target", "kind", "-o", "m.mm")[0] == 0
+    model = maxmargin.load("m.mm")
+    expected = ["class", *model.predict(table)]
     assert describe("m.mm")["metadata"].get("columns", {}).get("vip", "number") == "number"
-    for name in ("jsonl", "parquet", *SPELLED):
+    for name in ("jsonl", "parquet", *spelled):
         code, out, err = run("predict", "m.mm", f"t.{name}")
         assert code == 0 and out.split() == expected, err
-        assert run("evaluate", "m.mm", f"t.{name}", "--json")[0] == 0
-    for other in (
-        table.assign(vip=table["vip"].astype(int)),
-        table.astype({"vip": object}),
-        pl.from_pandas(table),
-    ):
-        assert ["class", *maxmargin.load("m.mm").predict(other)] == expected
+    as_numbers = table.assign(vip=table["vip"].astype(int))
+    for other in (as_numbers, table.astype({"vip": object}), pl.from_pandas(table)):
+        assert ["class", *model.predict(other)] == expected
 
 
 def test_true_and_false_beside_other_words_are_words(run, tmp_path):
-    table = pd.DataFrame(
-        {"vip": ["true", "false", "unknown"] * 20, "n": range(60), "y": ["a", "b", "b"] * 20}
-    )
-    table.loc[:30, "vip"] = ["true", "false"] * 15 + ["true"]
-    for name in ("t.csv", "t.jsonl"):
-        write(tmp_path / name, table)
-        assert run("fit", name, "--target", "y", "-o", "m.mm")[0] == 0
-        assert describe("m.mm")["metadata"]["columns"]["vip"] == "category"
-
-
-@pytest.mark.parametrize("file", ["csv", "parquet"])
-def test_booleans_keep_the_kind_that_an_earlier_version_noted(run, tmp_path, file):
-    table = pd.read_csv(FIXTURES / "tickets.csv", keep_default_na=False, na_values={"plan": ""})
-    model = FIXTURES / f"{file}.mm"
-    for name in ("t.csv", "t.jsonl", "t.parquet"):
-        write(tmp_path / name, table)
-        assert json.loads(run("evaluate", model, name, "--json")[1])["exact match"] == 1, name
+    vip = ["true", "false"] * 15 + ["true", "unknown"] * 15
+    write_table(tmp_path / "t.csv", pd.DataFrame({"vip": vip, "n": range(60), "y": ["a", "b", "b"] * 20}))
+    assert run("fit", "t.csv", "--target", "y", "-o", "m.mm")[0] == 0
+    assert describe("m.mm")["metadata"]["columns"]["vip"] == "category"

@@ -11,35 +11,39 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import maxmargin
-from tests.cli.test_in_python import FIXTURES, TABLE, WORDS, write
+from tests.cli.conftest import write_table
+from tests.cli.test_in_python import FIXTURES, TABLE, WORDS
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_a_model_of_fit_is_described(run, tmp_path, kind):
-    write(tmp_path / f"t.{kind}")
-    fit = ("fit", f"t.{kind}", *WORDS, "--C", 3, "--random-state", 7, "-o", "m.mm")
+def test_a_model_of_fit_is_described(run, tmp_path):
+    write_table(tmp_path / "t.jsonl", TABLE)
+    fit = ("fit", "t.jsonl", *WORDS, "--C", 3, "--random-state", 7, "-o", "m.mm")
     assert run(*fit, "--probabilities", "sigmoid")[0] == 0
     code, out, err = run("info", "m.mm", "--json")
     assert code == 0, err
-    found, model = json.loads(out), maxmargin.load("m.mm")
-    inner = model.estimator_[-1]
-    assert found["family"] == "multilabel" and found["classes"] == ["Calibrated", "MultiLabelSVC"]
-    assert found["parameters"] == {"method": "sigmoid", "C": 3} and found["random_state"] == 7
-    assert found["epochs"] == inner.n_iter_ and found["gap"] == inner.duality_gap_
-    assert found["objective"] == inner.primal_objective_
-    assert found["labels"] == ["boxed", "round"] and found["labels per sample"] == "several"
-    assert found["columns"] == {
-        "size": "number", "colour": "category", "title": "text", "note": "text", "weight": "number",
+    found, inner = json.loads(out), maxmargin.load("m.mm").estimator_[-1]
+    expected = {
+        "family": "multilabel",
+        "classes": ["Calibrated", "MultiLabelSVC"],
+        "parameters": {"method": "sigmoid", "C": 3},
+        "random_state": 7,
+        "epochs": inner.n_iter_,
+        "gap": inner.duality_gap_,
+        "objective": inner.primal_objective_,
+        "labels": ["boxed", "round"],
+        "labels per sample": "several",
+        "columns": {
+            "size": "number", "colour": "category", "title": "text", "note": "text", "weight": "number",
+        },
+        "written by": "maxmargin fit",
+        "maxmargin": maxmargin.__version__,
+        "bytes": (tmp_path / "m.mm").stat().st_size,
     }  # fmt: skip
-    assert found["notes"]["samples"] == 60 and found["written by"] == "maxmargin fit"
-    assert (
-        found["maxmargin"] == maxmargin.__version__ and found["bytes"] == (tmp_path / "m.mm").stat().st_size
-    )
-    code, out, _ = run("info", "m.mm")
-    assert code == 0
+    assert {key: found[key] for key in expected} == expected and found["notes"]["samples"] == 60
+    table = " ".join(run("info", "m.mm")[1].split())
     for words in ("Calibrated of MultiLabelSVC", "method=sigmoid, C=3", "2, several per sample: boxed, round",
                   "category: colour", "60 samples of t.", "tf-idf of words"):  # fmt: skip
-        assert words in " ".join(out.split()), words
+        assert words in table, words
 
 
 X, Y = TABLE[["size", "weight"]], np.eye(2, dtype=int)[[0, 1] * 30]
@@ -75,12 +79,9 @@ def test_every_model_of_python_is_described(run, name):
     assert code == 0 and "2026-11-19" in out, err
 
 
-def test_files_of_earlier_versions_are_described(run):
+def test_files_of_earlier_versions_and_other_files(run, tmp_path):
     found = json.loads(run("info", FIXTURES / "csv.mm", "--json")[1])
     assert found["columns"]["is_vip"] == "category" and found["labels"] == ["boots", "soft", "vip"]
-
-
-def test_what_is_no_model_is_refused(run, tmp_path):
     (tmp_path / "m.mm").write_bytes(b"no model")
     assert run("info", "m.mm")[0] == 1
     code, _, err = run("info", "none.mm")

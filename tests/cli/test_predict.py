@@ -18,7 +18,7 @@ from maxmargin.cli import main
 
 @pytest.fixture
 def run(capsysbinary, tmp_path, monkeypatch):
-    """Run a command line in an empty directory; answers with its code, stdout and stderr."""
+    """Run a command line in an empty directory; return its code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
 
     def words(*line):
@@ -47,7 +47,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_answers_in_the_kind_of_the_input_are_that_data_with_other_labels(run, flags, kind):
+def test_to_same_writes_the_data_with_predicted_labels(run, flags, kind):
     run("datasets", "convert", "flags", f"test.{kind}", "--split", "test")
     code, out, err = run("predict", "m.mm", f"test.{kind}", "--to", "same", "-o", f"answers.{kind}")
     assert (code, out) == (0, ""), err
@@ -58,7 +58,7 @@ def test_answers_in_the_kind_of_the_input_are_that_data_with_other_labels(run, f
 
 
 @pytest.mark.parametrize("kind", ["svmlight", "arff", "parquet"])
-def test_any_kind_can_be_asked_for(run, flags, kind):
+def test_every_output_format(run, flags, kind):
     file = "answers." + {"svmlight": "svm"}.get(kind, kind)
     assert run("predict", "m.mm", "flags", "--to", kind, "-o", file)[0] == 0
     Y = READERS[file.partition(".")[2]](file).Y
@@ -109,7 +109,7 @@ def test_labels_in_another_order_are_matched_by_name(run):
     assert code == 1 and "'sour'" in err
 
 
-def test_mailboxes_have_words_of_their_own(run):
+def test_mailboxes_with_different_words(run):
     for box, folder, words in (
         ("train", "work", "budget meeting"), ("train", "home", "dinner garden"),
         ("new", "inbox", "garden dinner tonight"),
@@ -127,7 +127,7 @@ def test_mailboxes_have_words_of_their_own(run):
     assert code == 2 and "--to csv" in err
 
 
-def test_words_of_letters_come_back_as_letter_data(run):
+def test_letters_are_written_as_letter_data(run):
     lines = []
     for word in range(4):
         for place, letter in enumerate("ab"):
@@ -145,7 +145,7 @@ def test_words_of_letters_come_back_as_letter_data(run):
     assert "".join(back.Y) == "ab" * 4
 
 
-def test_the_model_remembers_how_its_data_was_read(run):
+def test_the_model_file_stores_how_its_data_was_read(run):
     Path("t.csv").write_text("id;a;kind\nq1;0;x\nq2;1;y\nq3;0;x\nq4;2;y\n", encoding="latin-1")
     words = ["--target", "kind", "--drop", "id", "--delimiter", ";", "--encoding", "latin-1"]
     assert run("fit", "t.csv", "-m", "multiclass", *words, "-o", "m.mm")[0] == 0
@@ -187,18 +187,19 @@ def _write(kind, n, path):
         getattr(datasets, f"write_{kind}")(_rows(n), path)
 
 
-@pytest.mark.parametrize("kind", ["svm", "csv", "arff", "parquet"])
-@pytest.mark.parametrize("to", ["csv", "same"])
+@pytest.mark.parametrize(
+    ("kind", "to"), [("svm", "same"), ("csv", "csv"), ("arff", "same"), ("parquet", "csv")]
+)
 def test_memory_does_not_grow_with_the_rows(run, kind, to, monkeypatch):
-    """Four times the rows take no more memory, on Python's side and on Arrow's."""
+    """Four times the rows need no more memory, of Python and of Arrow."""
     pa = pytest.importorskip("pyarrow")
-    monkeypatch.setattr("maxmargin.io.chunks.ROWS", 400)
-    monkeypatch.setattr("maxmargin.io.svmlight.BLOCK", 1 << 16)
+    monkeypatch.setattr("maxmargin.io.chunks.ROWS", 200)
+    monkeypatch.setattr("maxmargin.io.svmlight.BLOCK", 1 << 15)
     _write(kind, 50, f"train.{kind}")
     target = [] if kind == "svm" else ["--target", "class"]
     assert run("fit", f"train.{kind}", "-m", "multiclass", "--max-iter", 5, *target, "-o", "m.mm")[0] == 0
-    _write(kind, 2_000, f"small.{kind}")
-    _write(kind, 8_000, f"large.{kind}")
+    _write(kind, 1_000, f"small.{kind}")
+    _write(kind, 4_000, f"large.{kind}")
     run("predict", "m.mm", f"train.{kind}", "--to", to, "-o", f"out.{kind}")
     peaks = []
     for name in ("small", "large"):
@@ -209,4 +210,4 @@ def test_memory_does_not_grow_with_the_rows(run, kind, to, monkeypatch):
         assert code == 0, err
     assert peaks[1] < 1.3 * peaks[0]
     if to == "csv":
-        assert len(list(csv.reader(io.StringIO(Path(f"out.{kind}").read_text())))) == 8_001
+        assert len(list(csv.reader(io.StringIO(Path(f"out.{kind}").read_text())))) == 4_001

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import json
@@ -16,6 +15,7 @@ import pytest
 import maxmargin
 from maxmargin.io.mixed import tags_of
 from maxmargin.persistence import describe
+from tests.cli.conftest import write_table
 
 TITLES = ["silk scarf", "wool socks", "silk hat", "wool gloves", "old boots"]
 TAGS = [["bright", "soft"], ["warm"], ["bright", "soft"], ["warm"], []]
@@ -30,37 +30,18 @@ ROWS = [
 ]
 
 
-def csv_text(rows, separator=";", delimiter=","):
-    out = io.StringIO()
-    table = csv.writer(out, delimiter=delimiter, lineterminator="\n")
-    table.writerow(rows[0])
-    for row in rows:
-        table.writerow([separator.join(v) if isinstance(v, list) else v for v in row.values()])
-    return out.getvalue()
-
-
 def write(path, rows=ROWS):
-    name = path.name
-    if ".jsonl" in name:
-        data = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    elif ".parquet" in name:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        pq.write_table(pa.Table.from_pylist(rows), path)
-        return path
-    elif name.startswith("semicolons"):
-        data = csv_text(rows, "|", ";").encode()
-    elif name.startswith("json"):
-        data = csv_text([{**row, "tags": json.dumps(row["tags"])} for row in rows]).encode()
-    else:
-        data = csv_text(rows, delimiter="\t" if ".tsv" in name else ",").encode()
-    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    return path
+    """Write rows as the name of the file says."""
+    plain = path.with_name(path.name.removesuffix(".gz"))
+    delimiter = ";" if "semicolons" in path.name else "\t" if ".tsv" in path.name else ","
+    if path.name.startswith("json."):
+        rows = [{**row, "tags": json.dumps(row["tags"])} for row in rows]
+    write_table(plain, rows, delimiter, "|" if delimiter == ";" else ";")
+    if path != plain:
+        path.write_bytes(gzip.compress(plain.read_bytes()))
 
 
-FILES = ["shop.csv", "shop.tsv", "shop.csv.gz", "shop.jsonl", "shop.jsonl.gz", "shop.parquet",
-         "semicolons.csv", "json.csv"]  # fmt: skip
+FILES = ["shop.tsv", "shop.csv.gz", "shop.jsonl.gz", "shop.parquet", "semicolons.csv", "json.csv"]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -91,34 +72,26 @@ def test_a_table_without_labels_is_predicted(run, tmp_path):
 
 def test_standard_input_and_one_class_per_row(run, tmp_path, monkeypatch):
     rows = [{"title": row["title"], "kind": (row["tags"] or ["other"])[0]} for row in ROWS]
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(csv_text(rows).encode())))
+    write(tmp_path / "new.csv", rows)
+    stdin = io.TextIOWrapper(io.BytesIO((tmp_path / "new.csv").read_bytes()))
+    monkeypatch.setattr(sys, "stdin", stdin)
     code, _, err = run("fit", "-", "--format", "csv", "--target", "kind", "-o", "m.mm")
     assert code == 0, err
     assert describe("m.mm")["metadata"]["family"] == "multiclass"
-    write(tmp_path / "new.csv", rows)
     assert run("predict", "m.mm", "new.csv")[1].split() == ["class", *(row["kind"] for row in rows)]
 
 
-def test_kinds_can_be_told_and_characters_asked_for(run, tmp_path):
-    write(tmp_path / "shop.jsonl")
-    code, _, err = run("fit", "shop.jsonl", "--labels", "tags", "--text", "title,colour", "--drop", "price",
-                       "--text-as", "character", "-o", "m.mm")  # fmt: skip
-    assert code == 0, err
-    assert describe("m.mm")["metadata"]["columns"] == {"title": "text", "colour": "text"}
-    assert maxmargin.load("m.mm")["prepare"].transformers_[0][1].analyzer == "char_wb"
-
-
-def test_columns_are_told_together_or_one_after_the_other(run, tmp_path):
-    (tmp_path / "t.jsonl").write_text(
-        "".join(f'{{"a": {i}, "b": {i % 3}, "c": {i % 5}, "y": "{i % 2}"}}\n' for i in range(20))
-    )
-    for how in (["--drop", "a,b"], ["--drop", "a", "--drop", "b"]):
-        code, _, err = run("fit", tmp_path / "t.jsonl", "--target", "y", *how, "-o", "m.mm")
-        assert code == 0 and "number: c." in err
+def test_kinds_and_text_features_can_be_given(run, tmp_path):
+    write(tmp_path / "shop.jsonl", [{**row, "lot": i} for i, row in enumerate(ROWS)])
+    fit = ("fit", "shop.jsonl", "--labels", "tags", "--text", "title,colour", "-o", "m.mm")
+    for drop in (["--drop", "price,lot"], ["--drop", "price", "--drop", "lot"]):
+        assert run(*fit, *drop, "--text-as", "character")[0] == 0
+        assert describe("m.mm")["metadata"]["columns"] == {"title": "text", "colour": "text"}
+        assert maxmargin.load("m.mm")["prepare"].transformers_[0][1].analyzer == "char_wb"
 
 
 @pytest.mark.parametrize("scale", ["auto", "none"])
-def test_numbers_beside_words_are_scaled_unless_told_otherwise(run, tmp_path, scale):
+def test_numbers_beside_words_are_scaled_by_default(run, tmp_path, scale):
     write(tmp_path / "shop.csv")
     assert run("fit", "shop.csv", "--labels", "tags", "--scale", scale, "-o", "m.mm")[0] == 0
     numbers = maxmargin.load("m.mm")["prepare"].transformers_[0][1]
@@ -149,7 +122,7 @@ def test_missing_numbers_are_filled_where_training_had_some(run, tmp_path):
     assert code == 1 and "row 4 has missing values" in err
 
 
-def test_scale_auto_looks_at_the_sizes_of_columns(run):
+def test_scale_auto_compares_the_sizes_of_columns(run):
     run("fit", "iris", "-m", "multiclass", "-o", "even.mm")
     run("fit", "wine", "-m", "multiclass", "-o", "uneven.mm")
     assert not hasattr(maxmargin.load("even.mm"), "steps")
@@ -157,7 +130,7 @@ def test_scale_auto_looks_at_the_sizes_of_columns(run):
 
 
 @pytest.mark.parametrize("model", ["multilabel", "ranking"])
-def test_tags_that_the_model_does_not_know_count_as_missed(run, tmp_path, model):
+def test_unknown_tags_count_as_missed(run, tmp_path, model):
     write(tmp_path / "shop.jsonl")
     run("fit", "shop.jsonl", "--labels", "tags", "-m", model, "-o", "m.mm")
     write(
@@ -183,7 +156,7 @@ def test_tags_that_the_model_does_not_know_count_as_missed(run, tmp_path, model)
     assert code == 0 and line in err and line in (tmp_path / "r.html").read_text()
 
 
-def test_classes_that_the_model_does_not_know_are_counted(run, tmp_path):
+def test_unknown_classes_are_counted(run, tmp_path):
     (tmp_path / "t.csv").write_text("n,y\n" + "".join(f"{i},{'ab'[i > 9]}\n" for i in range(20)))
     (tmp_path / "new.csv").write_text("n,y\n1,a\n19,c\n")
     run("fit", "t.csv", "--target", "y", "-o", "m.mm")
@@ -191,7 +164,7 @@ def test_classes_that_the_model_does_not_know_are_counted(run, tmp_path):
     assert code == 0 and "1 label of the data is unknown to the model and counted as missed: c (1)." in out
 
 
-def test_categories_that_the_model_does_not_know_are_counted(run, tmp_path):
+def test_unknown_categories_are_counted(run, tmp_path):
     write(tmp_path / "shop.csv")
     run("fit", "shop.csv", "--labels", "tags", "-o", "m.mm")
     write(tmp_path / "new.csv", [{**row, "colour": ["red", "pink"][i % 2]} for i, row in enumerate(ROWS)])
@@ -204,7 +177,7 @@ def test_categories_that_the_model_does_not_know_are_counted(run, tmp_path):
     assert "unknown" not in run("predict", "m.mm", "shop.csv")[2]
 
 
-def test_the_report_speaks_of_the_columns_of_the_table(run, tmp_path):
+def test_the_report_names_the_columns_of_the_table(run, tmp_path):
     write(tmp_path / "shop.csv")
     run("fit", "shop.csv", "--labels", "tags", "-o", "m.mm")
     code, _, err = run("report", "m.mm", "shop.csv", "--train", "shop.csv", "-o", "r.html")
@@ -229,7 +202,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_names_its_place_and_a_cure(run, tmp_path, fault):
+def test_an_error_names_its_place_and_a_remedy(run, tmp_path, fault):
     text, said = FAULTS[fault]
     (tmp_path / "t.csv").write_text(text)
     code, _, err = run("fit", "t.csv", "--target", "y", "-o", "m.mm")
@@ -244,25 +217,19 @@ def test_a_fault_names_its_place_and_a_cure(run, tmp_path, fault):
     ('{"t": ["b"], "tags": ["a"]}', "holds ['b'], a list"),
     ("[" * 100_000, "line 2: not a JSON object"),
 ])  # fmt: skip
-def test_a_fault_in_json_lines_names_its_line(run, tmp_path, line, said):
+def test_an_error_in_json_lines_names_its_line(run, tmp_path, line, said):
     (tmp_path / "t.jsonl").write_text('{"t": "red hat", "tags": ["a"]}\n' + line + "\n")
     code, _, err = run("fit", "t.jsonl", "--labels", "tags", "-o", "m.mm")
     assert code == 1 and said in err, err
 
 
-def test_a_separator_that_is_nowhere_is_pointed_out(run, tmp_path):
+def test_a_separator_that_does_not_occur_is_reported(run, tmp_path):
     (tmp_path / "t.csv").write_text("n,tags\n1,a;b\n2,b\n3,a;b\n4,b\n")
     code, _, err = run("fit", "t.csv", "--labels", "tags", "--separator", "/", "-o", "m.mm")
     assert code == 0 and "the separator '/' does not occur, but ';' does" in err
     assert (
         "does not occur" not in run("fit", "t.csv", "--labels", "tags", "--separator", ";", "-o", "m.mm")[2]
     )
-
-
-def test_a_column_that_counts_rows_is_pointed_out(run, tmp_path):
-    write(tmp_path / "t.jsonl", [{"id": i, **row} for i, row in enumerate(ROWS)])
-    _, _, err = run("fit", "t.jsonl", "--labels", "tags", "-o", "m.mm")
-    assert "column 'id' looks like a row number; --drop id leaves it out" in err
 
 
 IDS = {
@@ -276,7 +243,7 @@ IDS = {
     ("a row number", "numbers"), ("a row number", "words"), ("a row number of some rows", "numbers"),
     ("a word", "numbers"),
 ])  # fmt: skip
-def test_an_id_is_pointed_out(run, tmp_path, kind, beside):
+def test_a_column_of_ids_is_reported(run, tmp_path, kind, beside):
     rows = [
         {
             "key": key,
@@ -286,15 +253,15 @@ def test_an_id_is_pointed_out(run, tmp_path, kind, beside):
         }
         for i, key in enumerate(IDS[kind])
     ]
-    (tmp_path / "t.csv").write_text(csv_text(rows))
+    write(tmp_path / "t.csv", rows)
     _, _, err = run("fit", "t.csv", "--target", "y", "-o", "m.mm")
     assert "Warning: column 'key'" in err and err.count("--drop key leaves it out") == 1
     assert "leaves it out" not in run("evaluate", "m.mm", "t.csv")[2]
 
 
-def test_a_category_of_many_values_and_numbers_as_words_are_pointed_out(run, tmp_path):
+def test_categories_of_many_values_and_numbers_as_words_are_reported(run, tmp_path):
     rows = [{"n": i % 7, "day": f"day {i}", "paid": f"{i},40", "y": "ab"[i % 2]} for i in range(40)]
-    (tmp_path / "t.csv").write_text(csv_text(rows))
+    write(tmp_path / "t.csv", rows)
     _, _, err = run("fit", "t.csv", "--target", "y", "--categories", "day", "-o", "m.mm")
     assert "column 'day' has 40 categories in 40 rows" in err
     assert "column 'paid' is read as text, but '0,40' looks like a number; --decimal , reads it" in err
@@ -323,7 +290,7 @@ HOW = ["--decimal", ",", "--missing", "n/a", "--missing=-9"]
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet"])
-def test_decimal_commas_and_words_for_missing_are_read_as_told(run, tmp_path, name):
+def test_decimal_commas_and_missing_words_are_read_as_given(run, tmp_path, name):
     write(tmp_path / name, CELLS), write(tmp_path / "plain.jsonl", PLAIN)
     code, _, err = run("fit", name, "--target", "y", *HOW, "-o", "m.mm")
     assert code == 0 and "Columns by kind: number: paid, age." in err, err
@@ -359,7 +326,7 @@ def test_missing_words_and_decimals_stand_beside_words(run, tmp_path):
 
 
 @pytest.mark.parametrize("words", [["none.svm"], ["none.arff"], ["-", "--format", "svmlight"]])
-def test_options_for_tables_are_refused_elsewhere_before_the_file_is_read(run, tmp_path, words):
+def test_options_for_tables_are_refused_for_other_formats(run, tmp_path, words):
     (tmp_path / "none.svm").write_text("no numbers"), (tmp_path / "none.arff").write_text("")
     for option, value in (("--decimal", ","), ("--dates", "a"), ("--text", "a")):
         code, _, err = run("fit", *words, option, value, "-o", "m.mm")
@@ -367,7 +334,7 @@ def test_options_for_tables_are_refused_elsewhere_before_the_file_is_read(run, t
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate", "explain", "report"])
-def test_kinds_of_columns_are_refused_where_the_model_knows_them(run, tmp_path, command):
+def test_kinds_of_columns_are_refused_after_fit(run, tmp_path, command):
     write(tmp_path / "shop.csv")
     assert run("fit", "shop.csv", "--labels", "tags", "-o", "m.mm")[0] == 0
     code, _, err = run(command, "m.mm", "shop.csv", "--text", "colour")
@@ -376,7 +343,7 @@ def test_kinds_of_columns_are_refused_where_the_model_knows_them(run, tmp_path, 
 
 def test_tags_may_be_lists_of_python(run, tmp_path):
     tags = ["['a b', 'c']", "['c']", "[\"it's\", 'c']", "[]"] * 4  # as pandas writes them
-    (tmp_path / "t.csv").write_text(csv_text([{"n": i % 4, "tags": tags} for i, tags in enumerate(tags)]))
+    write(tmp_path / "t.csv", [{"n": i % 4, "tags": tags} for i, tags in enumerate(tags)])
     assert run("fit", "t.csv", "--labels", "tags", "-o", "m.mm")[0] == 0
     assert describe("m.mm")["metadata"]["label_names"] == ["a b", "c", "it's"]
     (tmp_path / "t.csv").write_text("n,tags\n1,\"['a' 'b']\"\n")
@@ -384,7 +351,7 @@ def test_tags_may_be_lists_of_python(run, tmp_path):
     assert code == 1 and "line 2" in err and "is not a list of tags; write" in err
 
 
-def test_words_are_not_converted(run, tmp_path):
+def test_tables_with_words_are_not_converted(run, tmp_path):
     write(tmp_path / "shop.csv")
     code, _, err = run("datasets", "convert", "shop.csv", "shop.svm", "--labels", "tags")
     assert code == 1 and "--drop title,colour" in err
@@ -393,14 +360,7 @@ def test_words_are_not_converted(run, tmp_path):
     assert code == 2 and "use csv, jsonl or same" in err
 
 
-@pytest.mark.parametrize(("cell", "tags"), [
-    (None, []), ("", []), ("a;b;a", ["a", "b"]), ('["a", 2]', ["a", "2"]), (["a", ""], ["a"]), (3, ["3"]),
-])  # fmt: skip
-def test_tags_of_a_cell(cell, tags):
-    assert tags_of(cell, ";") == tags
-
-
-def test_explain_names_the_columns_behind_the_preparation(run, tmp_path):
+def test_explain_names_the_columns_of_the_table(run, tmp_path):
     write(tmp_path / "shop.csv")
     assert run("fit", "shop.csv", "--labels", "tags", "--random-state", 0, "-o", "m.mm")[0] == 0
     code, out, err = run("explain", "m.mm", "shop.csv", "--rows", 1, "--top", 3)
@@ -410,7 +370,8 @@ def test_explain_names_the_columns_behind_the_preparation(run, tmp_path):
 
 
 def test_a_parquet_file_whose_columns_have_two_names_is_refused(run, tmp_path):
-    whole = write(tmp_path / "t.parquet", ROWS).read_bytes()
+    write(tmp_path / "t.parquet")
+    whole = (tmp_path / "t.parquet").read_bytes()
     place, faults = whole.find(b"list"), []
     while place >= 0:
         (tmp_path / "t.parquet").write_bytes(whole[:place] + b"lost" + whole[place + 4 :])
@@ -419,3 +380,8 @@ def test_a_parquet_file_whose_columns_have_two_names_is_refused(run, tmp_path):
         faults += [err] * code
         place = whole.find(b"list", place + 1)
     assert faults and all("t.parquet: " in err and "KeyError" not in err for err in faults)
+
+
+def test_tags_of_a_cell():
+    cells = [None, "", "a;b;a", '["a", 2]', ["a", ""], 3]
+    assert [tags_of(cell, ";") for cell in cells] == [[], [], ["a", "b"], ["a", "2"], ["a"], ["3"]]
