@@ -24,7 +24,7 @@ PAGES = [
     "auto_examples/practice/command_line.html",
     "generated/maxmargin.MultiLabelSVC.html",
 ]
-# Missing pictures, and code and formulas that are cut off at the edge of their column.
+# Missing pictures, and code, formulas and text that are cut off at the edge of their column.
 PROBE = """
 <script>
 window.addEventListener("load", () => {
@@ -36,6 +36,9 @@ window.addEventListener("load", () => {
     cut: [...code, ...formulas].filter(p => p.scrollWidth > p.clientWidth + 1)
       .map(p => p.textContent.slice(0, 60)),
     overflow: document.documentElement.scrollWidth - edge,
+    beyond: [...document.querySelectorAll("main p, main dt, main li")]
+      .filter(p => !p.closest(".pst-scrollable-table-container"))
+      .filter(p => p.getBoundingClientRect().right > edge + 1).map(p => p.textContent.slice(0, 60)),
     blocks: code.length,
   });
 });
@@ -71,7 +74,8 @@ def test_nothing_is_cut_off(name, width, tmp_path):
     found = re.search(r"probe(\{.*?\})</pre>", answer.stdout)
     assert found, answer.stderr[-2000:]
     result = json.loads(unescape(found.group(1)))
-    assert result["broken"] == [] and result["cut"] == [] and result["overflow"] <= 0
+    assert result["broken"] == [] and result["cut"] == [] and result["beyond"] == []
+    assert result["overflow"] <= 0
     assert result["blocks"] > 0 or name == "auto_examples/index.html"
 
 
