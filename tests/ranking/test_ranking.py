@@ -51,7 +51,7 @@ def sets(Y):
 
 
 def ranker(update="all_pairs", regulariser="squared", **options):
-    """The online algorithm: one pass in the order of the rows, unless said otherwise."""
+    """The online algorithm: one pass in the order of the rows, by default."""
     given = {"max_iter": 1, "shuffle": False, "weighting": None, **options}
     return LabelRanker(update, regulariser, **given)
 
@@ -244,7 +244,7 @@ def test_pieces_of_any_size_give_the_same_rounds(regulariser):
         np.testing.assert_array_equal(parts.state.weights(), whole.state.weights())
 
 
-def test_one_class_only_is_said_and_predicted():
+def test_a_single_class_warns_and_is_predicted():
     with pytest.warns(UserWarning, match="a single class .'ant'.; the model will always predict it"):
         model = ranker().fit(np.eye(3), ["ant"] * 3)
     assert model.predict(np.eye(3)).tolist() == ["ant"] * 3
@@ -289,7 +289,7 @@ def test_single_labels_give_crammer_singer():
     assert ours.duality_gap_ <= 1e-7
 
 
-def test_too_few_passes_warn_unless_only_a_few_were_asked_for():
+def test_too_few_passes_warn_if_more_than_five_are_allowed():
     X, Y = stream(5, m=30, n=8, k=4, rows="real")
     with pytest.warns(ConvergenceWarning, match="max_iter"):
         ranker(max_iter=6, tol=1e-9).fit(X, sets(Y))
@@ -503,7 +503,7 @@ def test_a_growing_feature_space():
     )
 
 
-def test_rounds_without_pairs_teach_nothing():
+def test_rounds_without_pairs_change_nothing():
     X = np.eye(3)
     model = ranker().partial_fit(X, [set(), {0, 1, 2}, set()], classes=range(3))
     assert model.n_mistakes_ == 0 and not model.coef_.any() and model.dual_objective_ == 0
@@ -580,7 +580,7 @@ def test_wrong_calls_name_what_to_change(call):
 
 
 @pytest.mark.parametrize("regulariser", ["squared", "entropy"])
-def test_columns_are_not_met_where_memory_does_not_suffice(monkeypatch, regulariser):
+def test_a_chunk_too_large_for_the_memory_changes_nothing(monkeypatch, regulariser):
     """A chunk that cannot be held leaves the ranker as it was."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 9)), rng.integers(3, size=40)

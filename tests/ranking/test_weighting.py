@@ -40,7 +40,7 @@ def test_learning_equals_learning_from_rows_weighted_before(dense, update, weigh
 
 
 @pytest.mark.parametrize("dense", [True, False])
-def test_prediction_goes_on_with_the_counts_and_leaves_them(dense):
+def test_prediction_uses_the_counts_and_does_not_change_them(dense):
     X, y = stream()
     ours = LabelRanker(weighting="idf").partial_fit(make(dense)(X[:30]), y[:30])
     expected = np.array([naive.weigh([row], X[:30])[0] for row in X[30:]]) @ ours.coef_.T
@@ -62,7 +62,7 @@ def test_chunks_equal_one_call(cuts, dense, dtype):
     assert parts.dual_objective_ == pytest.approx(whole.dual_objective_, rel=1e-12)
 
 
-def test_fit_starts_the_counts_afresh_and_passes_keep_the_weights_of_the_rows():
+def test_fit_resets_the_counts_and_later_passes_keep_the_weighting():
     X, y = stream()
     model = LabelRanker(weighting="idf", max_iter=300, tol=1e-6, C=0.5, shuffle=False)
     model.fit(X, y).fit(X, y)
@@ -111,7 +111,7 @@ def test_only_presence_is_weighted_by_default(dense):
 
 
 @pytest.mark.parametrize("empty", [0, 3])
-def test_the_default_is_settled_by_the_first_entries(empty):
+def test_the_default_weighting_depends_on_the_first_entries(empty):
     X, y = presence()
     X[:empty] = 0
     whole, single = LabelRanker().partial_fit(X, y, classes=range(4)), LabelRanker()

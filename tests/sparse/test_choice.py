@@ -56,7 +56,7 @@ def test_the_borders_between_the_rows():
 
 
 @pytest.mark.parametrize(("gone", "instead"), [("newton", "auto"), ("newton-cg", "auto")])
-def test_solvers_that_are_no_more_name_what_to_use(gone, instead):
+def test_removed_solvers_name_their_replacement(gone, instead):
     with pytest.raises(ValueError, match=f"solver='{gone}' was removed; use solver='{instead}' instead"):
         SparseMultiClassSVC(solver=gone).fit(X, CODES)
     with pytest.raises(ValueError, match="selection='jacobi' was removed; use selection='block' instead"):

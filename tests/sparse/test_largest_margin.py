@@ -61,7 +61,7 @@ def slow(loss, F):
 
 
 @pytest.mark.parametrize("smoothing", [1e-2, 0.3, 5.0])
-def test_the_copy_is_the_maximum_it_stands_for_and_lies_below_the_loss(smoothing):
+def test_the_smooth_copy_is_its_maximum_and_below_the_loss(smoothing):
     loss, F = make(1, smoothing=smoothing)
     found = loss.at(F)
     assert found.value == pytest.approx(slow(loss, F), rel=1e-6)

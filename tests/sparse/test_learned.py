@@ -258,7 +258,7 @@ def test_every_vector_finds_a_width_of_its_own(quick, tmp_path):
     assert machine.fit(sp.csr_array(X), y).spread_ is None
 
 
-def test_the_regulariser_of_many_clouds_is_made_some_at_a_time(monkeypatch):
+def test_the_regulariser_of_many_clouds_is_computed_in_chunks(monkeypatch):
     rng = np.random.default_rng(0)
     spread = rng.normal(size=(7, 3))
     at = Moving(rng.normal(size=(7, 3)), rng.normal(size=(7, 2)), 0.3, np.eye(3), spread)
@@ -272,7 +272,7 @@ def test_the_regulariser_of_many_clouds_is_made_some_at_a_time(monkeypatch):
         np.testing.assert_allclose(parts.slopes[name], slope_there, rtol=1e-10)
 
 
-def test_a_direction_that_the_metric_forgets_is_none_of_a_vectors_place():
+def test_centres_ignore_directions_that_the_metric_removes():
     state = Moving(np.array([[2.0, 3.0]]), np.ones((1, 1)), 0.0, np.diag([2.0, 1e-7]))
     np.testing.assert_allclose(state.centres(), [[1.0, 0.0]])
     kernel = state.kernel(Kernel("rbf", 5.0))
@@ -295,7 +295,7 @@ def moving(wine, **options):
     return solver
 
 
-def test_a_basis_that_moved_astray_is_not_taken(wine):
+def test_a_moved_basis_with_a_higher_objective_is_rejected(wine):
     solver = moving(wine, rounds=2, steps=3, schedule=Schedule(256, 50.0, 2, 4, 3))
     grown = solver.greedy.solution()
     solver.lowest = np.inf  # let the held-out samples like what they see
@@ -338,7 +338,7 @@ def test_held_out_samples_join_at_the_end(wine):
     assert after < before
 
 
-def test_descents_see_all_samples_in_pieces(wine, monkeypatch):
+def test_rounds_on_all_samples_do_not_depend_on_the_chunks(wine, monkeypatch):
     states = []
     for chunk in (1000, 7):
         monkeypatch.setattr(learned, "CHUNK", chunk)

@@ -123,9 +123,9 @@ def test_an_interrupted_stage_is_part_of_the_path(wine, monkeypatch):
 def test_too_few_sweeps_warn_with_gap_and_remedy(wine):
     X, y = wine
     machine = SparseMultiClassSVC(C=100, max_basis=8, solver="sweeps", max_iter=1, random_state=0)
-    with pytest.warns(ConvergenceWarning, match=r"relative duality gap of .*increase max_iter") as said:
+    with pytest.warns(ConvergenceWarning, match=r"relative duality gap of .*increase max_iter") as caught:
         machine.fit(X, y)
-    assert said[0].filename == __file__  # the warning points at the caller
+    assert caught[0].filename == __file__  # the warning points at the caller
     assert machine.duality_gap_ > 1e-6
     assert machine.score(X, y) > 0.5
 
@@ -313,14 +313,14 @@ def test_intercept_moves_the_constant_out_of_the_kernel(wine):
 
 @pytest.mark.parametrize("machine", [SparseMultiClassSVC, ImportVectorMachine])
 def test_one_class_only_is_predicted_with_a_warning(machine):
-    with pytest.warns(UserWarning, match=r"a single class .'a'.; the model will always predict it") as said:
+    with pytest.warns(UserWarning, match=r"a single class .'a'.; the model will always predict it") as caught:
         fitted = machine(full_bound=True).fit(np.eye(3), ["a", "a", "a"])
-    assert len(said) == 1 and said[0].filename == __file__
+    assert len(caught) == 1 and caught[0].filename == __file__
     assert fitted.predict(np.eye(3) + 7).tolist() == ["a"] * 3
     assert fitted.n_basis_ == 0 and fitted.primal_objective_ == fitted.full_model_gap_ == 0
 
 
-def test_history_tells_samples_with_loss_and_basis_vectors(wine):
+def test_history_has_samples_with_loss_and_basis_vectors(wine):
     X, y = wine
     machine = SparseMultiClassSVC(C=0.1, max_basis=5, rel_tol=0, random_state=0).fit(X, y)
     assert [record["basis"] for record in machine.history_] == [1, 2, 3, 4, 5]
@@ -335,9 +335,9 @@ def test_constant_and_unknown_labels(tagged):
     Y = Y.astype(float)
     Y[:, 1], Y[:, 3] = 1, 0
     Y[::7, 0] = np.nan
-    with pytest.warns(UserWarning, match=r"Label 1, 3 is constant in y; the model will always") as said:
+    with pytest.warns(UserWarning, match=r"Label 1, 3 is constant in y; the model will always") as caught:
         machine = SparseMultiLabelSVC(prior=priors.identity(5), max_basis=20, random_state=0).fit(X, Y)
-    assert said[0].filename == __file__
+    assert caught[0].filename == __file__
     far = machine.predict(X + 100)
     assert (far[:, 1] == 1).all() and (far[:, 3] == 0).all()
     assert not machine.coef_[[1, 3]].any()
@@ -394,7 +394,7 @@ def test_all_candidates_need_no_seed(wine):
     np.testing.assert_array_equal(runs[0].basis_indices_, runs[1].basis_indices_)
 
 
-def test_a_large_C_on_large_features_is_no_singular_matrix():
+def test_a_large_C_on_large_features_converges():
     rows = 1e4 * np.random.default_rng(0).normal(size=(30, 3))
     model = SparseMultiClassSVC(C=1e8, kernel="linear", max_basis=4, n_candidates=4, random_state=0)
     model.fit(rows, np.arange(30) % 3)

@@ -111,7 +111,7 @@ def test_known_minima(name, method):
         np.testing.assert_allclose(basis.here.F, case["scores"], atol=1e-6)
 
 
-def test_sweeps_head_for_the_same_minimum_where_they_are_slow():
+def test_slow_sweeps_approach_the_same_minimum():
     case = CASES["smsvm_J4_smalllam"]
     basis = grown(case)
     solve(basis, "sweeps", max_iter=100)
@@ -279,7 +279,7 @@ def test_objective_after_a_step_is_the_one_reached(name, selection):
 
 
 @pytest.mark.parametrize("name", ["smsvm_J3", "sm3l_Rpd_J3"])
-def test_what_coefficients_are_short_of_is_no_merit_of_a_candidate(name):
+def test_candidates_gain_nothing_from_inexact_coefficients(name):
     """A function that is in the basis has nothing to add, however far the coefficients are from optimal."""
     basis = grown(CASES[name])
     scored = basis.score(np.array(basis.indices), "block")
@@ -288,7 +288,7 @@ def test_what_coefficients_are_short_of_is_no_merit_of_a_candidate(name):
     np.testing.assert_allclose(scored.objectives, basis.here.objective, rtol=1e-12)
 
 
-def test_coefficients_on_the_way_are_judged_by_an_estimate():
+def test_coefficients_of_a_stage_stop_by_an_estimate():
     goal = 1e-3 * grown(CASES["smsvm_J3"]).here.objective
     for proven in (False, True):
         basis, newton = grown(CASES["smsvm_J3"]), Newton(100, CG)
@@ -323,7 +323,7 @@ def test_preconditioner_stays_bounded_when_weights_jump():
         assert values[0] > 0 and values[-1] <= 2 / least
 
 
-def test_the_preconditioner_of_what_all_classes_share_leaves_the_direction(monkeypatch):
+def test_preconditioning_differences_only_gives_the_same_direction(monkeypatch):
     X, y = load_digits(return_X_y=True)
     X, y = X[:400] / 16, y[:400]
     problem = BasisProblem(Kernel.of(X, "rbf", gamma=0.05), X, SquaredMargins(y, np.full(400, 10.0), 10))
@@ -337,7 +337,7 @@ def test_the_preconditioner_of_what_all_classes_share_leaves_the_direction(monke
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_pool_goes_by_content(dtype):
+def test_the_pool_depends_on_content_only(dtype):
     rng = np.random.default_rng(0)
     X = rng.integers(0, 2, (30, 4)).astype(dtype) * dtype(0.37)
     keys = row_keys(X)

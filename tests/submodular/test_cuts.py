@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import maximum_flow
 
 from maxmargin.submodular import problem
-from maxmargin.submodular.cut_loops import Graph
 from maxmargin.submodular.problem import (
     best_sets,
     fixed_points,
@@ -69,7 +68,7 @@ def test_small_cuts_equal_enumeration(V):
     check_cuts(V, 2)
 
 
-@pytest.mark.parametrize("V", range(6, 13))
+@pytest.mark.parametrize("V", [6, 9, 12])
 def test_cuts_equal_enumeration(V):
     check_cuts(V, 6)
 
@@ -85,7 +84,7 @@ def check_cuts(V, repeats):
         np.testing.assert_allclose(label_margins(U, graph_of(W)), [naive.margins(a, W) for a in U], atol=1e-9)
 
 
-@pytest.mark.parametrize("V, density", [(30, 0.1), (60, 0.05), (60, 1.0)])
+@pytest.mark.parametrize("V, density", [(60, 0.05), (60, 1.0)])
 def test_cut_value_equals_networkx_and_integer_flow(V, density):
     rng = np.random.default_rng(V)
     W = np.triu(rng.integers(0, 20, (V, V)) * (rng.random((V, V)) < density), 1) * 2.0
@@ -143,7 +142,7 @@ def test_branching_is_needed_somewhere_and_stays_exact():
 
 
 @pytest.mark.parametrize("start", [0, 4, 9])
-def test_where_a_search_starts_does_not_change_what_it_finds(start):
+def test_the_start_of_a_search_does_not_change_its_result(start):
     rng = np.random.default_rng(5)
     U, W, truth = hard_instances(rng, 9, 100)
     first, again = infer(U, W, truth), infer(U, W, truth, hints=np.full(100, start))
@@ -242,7 +241,7 @@ def test_theorems_and_the_papers_loop(ties):
     assert 0 < proven < optimal < 240
 
 
-def test_fixed_point_never_answers_below_the_truth():
+def test_fixed_points_are_never_below_the_truth():
     a, W, truth = np.array([[0.9, 0.45, -9.0]]), np.zeros((3, 3)), np.array([[1, 1, 0]], np.uint8)
     W[1, 2] = 1e-6
     Y, slack, bound, _ = infer(a, W, truth, exact=False)
@@ -251,7 +250,7 @@ def test_fixed_point_never_answers_below_the_truth():
 
 
 @pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("V", range(1, 8))
+@pytest.mark.parametrize("V", [1, 3, 7])
 def test_enumerated_sets_are_those_of_searches(V, ties, monkeypatch):
     rng = np.random.default_rng(V)
     U, W, truth = draw(rng, V, n=40, ties=ties)
@@ -271,12 +270,3 @@ def test_many_labels_and_threads():
     one, two = best_sets(U, graph_of(W), 1), best_sets(U, graph_of(W), 2)
     assert np.array_equal(one, two)
     assert np.array_equal(label_margins(U[:2], graph_of(W)) > 1e-9, one[:2] > 0)
-
-
-def test_the_graph_of_pairs_holds_them_as_matrix_and_bits():
-    W = np.triu(np.random.default_rng(0).random((70, 70)), 1)
-    W[0, 69], W[1, 2] = 1e-13, 0.0
-    graph = Graph.of(graph_of(W))
-    np.testing.assert_array_equal(graph.matrix, W + W.T)
-    bits = (graph.near[:, :, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
-    np.testing.assert_array_equal(bits.reshape(70, -1)[:, :70] == 1, W + W.T > 0)

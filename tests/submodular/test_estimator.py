@@ -7,15 +7,11 @@ import warnings
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.datasets import make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from maxmargin import SubmodularSVC
 from maxmargin.metrics import example_f1, scorer
@@ -27,53 +23,19 @@ X, Y = make_multilabel_classification(60, n_features=8, n_classes=4, random_stat
 X = X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
-def test_clone_pickle_pipeline_and_search():
-    model = SubmodularSVC(C=0.3, tol=1e-2).fit(X, Y)
-    again = pickle.loads(pickle.dumps(model))
-    assert np.array_equal(again.predict(X), model.predict(X))
-    assert clone(model).get_params() == model.get_params()
-    pipeline = make_pipeline(StandardScaler(), SubmodularSVC(C=0.1, tol=1e-1))
-    assert cross_val_score(pipeline, X, Y, cv=2).shape == (2,)
-    search = GridSearchCV(SubmodularSVC(tol=1e-1), {"C": [0.01, 1.0], "interaction_scale": [0.0, 1.0]}, cv=2)
-    assert search.fit(X, Y).best_score_ > 0
-
-
-def test_every_kind_of_labels_comes_back_in_kind():
-    expected = SubmodularSVC(tol=1e-2).fit(X, Y).predict(X)
-    names = np.array(["a", "b", "c", "d"])
-    sets = [set(names[row > 0]) for row in Y]
-    frames = pd.DataFrame(Y, columns=names), pl.DataFrame(Y, schema=list(names))
-    answers = [
-        SubmodularSVC(tol=1e-2).fit(X, labels).predict(X)
-        for labels in (sp.csr_matrix(Y), sp.csr_array(Y), 2 * Y - 1, sets, *frames)
-    ]
-    assert isinstance(answers[0], sp.csr_matrix) and isinstance(answers[1], sp.csr_array)
-    assert np.array_equal(answers[0].toarray(), expected) and np.array_equal(answers[1].toarray(), expected)
-    assert np.array_equal(answers[2], 2 * expected - 1)
-    assert answers[3] == [set(names[row > 0]) for row in expected]
-    assert isinstance(answers[4], pd.DataFrame) and np.array_equal(answers[4].to_numpy(), expected)
-    assert isinstance(answers[5], pl.DataFrame) and np.array_equal(answers[5].to_numpy(), expected)
-
-
-def test_frames_in():
-    expected = SubmodularSVC(tol=1e-2).fit(X, Y)
-    model = SubmodularSVC(tol=1e-2).fit(pd.DataFrame(X, columns=[f"f{k}" for k in range(8)]), Y)
-    assert list(model.feature_names_in_) == [f"f{k}" for k in range(8)]
-    np.testing.assert_allclose(model.coef_, expected.coef_)
-    np.testing.assert_allclose(SubmodularSVC(tol=1e-2).fit(pl.DataFrame(X), Y).coef_, expected.coef_)
-
-
 @pytest.mark.parametrize("solver", ["bundle", "bcfw", "interior"])
 def test_dense_sparse_float32_readonly_and_threads_agree(solver):
     model = SubmodularSVC(C=0.5, tol=1e-4, max_iter=3000, solver=solver, random_state=0)
-    base = clone(model).fit(X, Y).primal_objective_
-    frozen = X.copy()
+    rows, labels = X[:24], Y[:24]
+    base = clone(model).fit(rows, labels).primal_objective_
+    frozen = rows.copy()
     frozen.flags.writeable = False
-    large = sp.csr_array(X)
+    large = sp.csr_array(rows)
     large.indices, large.indptr = large.indices.astype(np.int64), large.indptr.astype(np.int64)
-    for data in (sp.csr_matrix(X), large, X.astype(np.float32), frozen, np.asfortranarray(X)):
-        assert clone(model).fit(data, Y).primal_objective_ == pytest.approx(base, rel=2e-4)
-    assert clone(model).set_params(n_jobs=2).fit(X, Y).primal_objective_ == pytest.approx(base, rel=2e-4)
+    for data in (sp.csr_matrix(rows), large, rows.astype(np.float32), frozen, np.asfortranarray(rows)):
+        assert clone(model).fit(data, labels).primal_objective_ == pytest.approx(base, rel=2e-4)
+    threads = clone(model).set_params(n_jobs=2).fit(rows, labels)
+    assert threads.primal_objective_ == pytest.approx(base, rel=2e-4)
 
 
 def test_score_is_subset_accuracy_and_margins_have_the_sign_of_the_answer():
@@ -89,23 +51,23 @@ def test_score_is_subset_accuracy_and_margins_have_the_sign_of_the_answer():
 
 @pytest.mark.parametrize("solver", ["bundle", "bcfw", "interior"])
 def test_sample_weight_equals_repetition(solver):
-    weights = np.random.default_rng(0).integers(0, 3, len(Y))
+    weights, rows, labels = np.random.default_rng(0).integers(0, 3, 24), X[:24], Y[:24]
     model = SubmodularSVC(C=0.5, tol=1e-6, max_iter=3000, solver=solver, random_state=0)
-    weighted = clone(model).fit(X, Y, sample_weight=weights)
-    repeated = clone(model).fit(np.repeat(X, weights, axis=0), np.repeat(Y, weights, axis=0))
+    weighted = clone(model).fit(rows, labels, sample_weight=weights)
+    repeated = clone(model).fit(np.repeat(rows, weights, axis=0), np.repeat(labels, weights, axis=0))
     np.testing.assert_allclose(weighted.primal_objective_, repeated.primal_objective_, rtol=1e-5)
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=2e-2)
 
 
 @pytest.mark.parametrize("solver", ["bundle", "bcfw", "interior"])
-def test_warm_start_goes_on(solver):
+def test_warm_starts_continue(solver):
     model = SubmodularSVC(C=0.5, tol=1e-3, max_iter=3000, solver=solver, warm_start=True, random_state=0)
     dual = model.fit(X, Y).dual_objective_
     assert model.set_params(tol=1.0).fit(X, Y).n_iter_ == 1
     assert model.dual_objective_ >= dual * (1 - 1e-9)
     model.set_params(tol=1e-3)
     assert model.set_params(C=0.6).fit(X, Y).duality_gap_ <= 1e-3
-    with pytest.warns(UserWarning, match=r"warm_start: the last fit had data of shape \(60, 4\)"):
+    with pytest.warns(UserWarning, match=r"warm_start ignored: the last fit had data of shape \(60, 4\)"):
         fewer = model.fit(X[:30], Y[:30]).primal_objective_
     fresh = clone(model).fit(X[:30], Y[:30])
     assert fewer == fresh.primal_objective_
@@ -113,7 +75,7 @@ def test_warm_start_goes_on(solver):
 
 
 @pytest.mark.parametrize("solver", ["auto", "bundle", "interior"])
-def test_a_warm_start_takes_in_samples_that_had_no_weight(solver):
+def test_warm_starts_accept_samples_without_weight_before(solver):
     model = SubmodularSVC(C=0.5, tol=1e-3, max_iter=3000, solver=solver, warm_start=True, random_state=0)
     anew = clone(model).fit(X, Y)
     model.fit(X, Y, sample_weight=np.r_[np.zeros(5), np.ones(len(X) - 5)]).fit(X, Y)
@@ -123,7 +85,7 @@ def test_a_warm_start_takes_in_samples_that_had_no_weight(solver):
 
 def test_warm_start_of_blocks_needs_the_same_labels():
     model = SubmodularSVC(C=0.5, tol=1e-2, solver="bcfw", warm_start=True, random_state=0).fit(X, Y)
-    with pytest.warns(UserWarning, match="another y or other pairs"):
+    with pytest.warns(UserWarning, match="warm_start ignored: y or the label pairs differ"):
         other = model.fit(X, Y[:, ::-1])
     assert other.duality_gap_ <= 1e-2
     assert other.primal_objective_ == clone(model).fit(X, Y[:, ::-1]).primal_objective_
@@ -178,19 +140,12 @@ def test_inference_without_interactions_is_certified_and_unknown_labels_are_refu
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_stops_short_with_a_usable_model_and_says_so(solver):
+def test_too_few_iterations_warn_and_leave_a_usable_model(solver):
     with pytest.warns(ConvergenceWarning, match="max_iter"):
         model = SubmodularSVC(tol=1e-8, max_iter=3, solver=solver, random_state=0).fit(X, Y)
     assert model.n_iter_ == 3 and model.predict(X).shape == Y.shape
     assert [record["active"] for record in model.history_] == [60, 60, 60]
     assert model.dual_objective_ < model.primal_objective_
-
-
-def test_unknown_entries_are_refused():
-    holes = Y.astype(float)
-    holes[3, 1] = np.nan
-    with pytest.raises(ValueError, match="unknown"):
-        SubmodularSVC().fit(X, holes)
 
 
 @pytest.mark.filterwarnings("ignore:Label:UserWarning")
@@ -214,7 +169,7 @@ def test_classes_and_two_classes():
     assert two.score(X, classes == "x") == pytest.approx(np.mean(two.predict(X) == (classes == "x")))
 
 
-def test_constant_labels_are_named_and_predicted():
+def test_constant_labels_warn_and_are_predicted():
     fixed = Y.copy()
     fixed[:, 1], fixed[:, 2] = 1, 0
     with pytest.warns(UserWarning, match=r"Label 'b', 'c' is constant in y; the model will always"):
@@ -255,18 +210,17 @@ def test_interior_point_steps_reach_the_gap_or_warn(scale):
 
 def test_large_costs_of_separable_labels_are_optimal_by_default():
     """The slack of a true set goes to zero as 1 / C, and a step must not raise it for the sake of others."""
-    for seed in range(3):
+    for seed, C in ((0, 1e5), (1, 1e6), (2, 1e7)):
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(60, 5))
         Y = (X @ rng.normal(size=(5, 4)) > 0).astype(int)
-        for C in (1e5, 1e6, 1e7):
-            model = SubmodularSVC(C=C).fit(X, Y)
-            assert model.duality_gap_ <= model.tol
-            assert (model.predict(X) == Y).mean() > 0.99
+        model = SubmodularSVC(C=C).fit(X, Y)
+        assert model.duality_gap_ <= model.tol
+        assert (model.predict(X) == Y).mean() > 0.99
 
 
 @pytest.mark.parametrize("C", [1e5, 1e7])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_large_costs_of_overlapping_labels_are_optimal_by_default(seed, C):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(60, 5))
@@ -274,7 +228,7 @@ def test_large_costs_of_overlapping_labels_are_optimal_by_default(seed, C):
     assert SubmodularSVC(C=C).fit(X, Y).duality_gap_ <= 1e-3
 
 
-def test_inference_that_may_never_close_the_gap_is_named_before_the_first_epoch(monkeypatch):
+def test_inexact_inference_warns_before_the_first_epoch(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         SubmodularSVC(inference="fixed_point", pair_fraction=0.0, tol=1e-1).fit(X, Y)
@@ -285,7 +239,7 @@ def test_inference_that_may_never_close_the_gap_is_named_before_the_first_epoch(
 
     monkeypatch.setattr("maxmargin.submodular.estimator.run", no_epoch)
     with (
-        pytest.warns(UserWarning, match=r"inference='exact' does not miss it"),
+        pytest.warns(UserWarning, match=r"use inference='exact'"),
         pytest.raises(RuntimeError, match="an epoch starts"),
     ):
         SubmodularSVC(inference="fixed_point").fit(X, Y)
@@ -298,9 +252,9 @@ def test_inference_that_may_never_close_the_gap_is_named_before_the_first_epoch(
 def test_the_reported_primal_is_no_less_than_that_of_all_sets(solver, inference, C, tol):
     """At the optimum many sets nearly tie, and large costs multiply what inference misses among them."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 5))
+    X = rng.normal(size=(30, 5))
     Y = (X @ rng.normal(size=(5, 4)) > 0).astype(int)
-    model = SubmodularSVC(C=C, tol=tol, max_iter=150, solver=solver, inference=inference, random_state=0)
+    model = SubmodularSVC(C=C, tol=tol, max_iter=60, solver=solver, inference=inference, random_state=0)
     model.fit(X, Y)
     W, scores = np.triu(model.interaction_, 1), X @ model.coef_.T + model.intercept_
     slack = [

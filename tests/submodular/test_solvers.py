@@ -16,7 +16,7 @@ from maxmargin import SubmodularSVC
 from maxmargin.core.listed_qp import Point
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
-from maxmargin.submodular import bcfw, interior
+from maxmargin.submodular import interior
 from maxmargin.submodular.bcfw import ClippedBCFW, vector_of
 from maxmargin.submodular.bundle import Bundle, maximise_model
 from maxmargin.submodular.estimator import SOLVERS
@@ -98,7 +98,7 @@ def test_known_master_problem(case):
     assert grad.max() - alpha @ grad <= 1e-12
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_master_problem_against_cvxpy(seed):
     rng = np.random.default_rng(seed)
     m, free, E = int(rng.integers(2, 25)), int(rng.integers(1, 30)), int(rng.integers(0, 12))
@@ -140,7 +140,7 @@ def test_known_optimum(case, solver):
     np.testing.assert_allclose(t, case["theta2"], atol=2e-3)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("fraction", [0.0, 1.0])
 def test_all_methods_reach_the_optimum_of_the_full_program(seed, fraction):
     problem = tiny(seed, fraction=fraction)
@@ -149,8 +149,8 @@ def test_all_methods_reach_the_optimum_of_the_full_program(seed, fraction):
         *(solver_of(name, problem) for name in SOLVERS),
         Bundle(problem, line_search=False),
         ClippedBCFW(problem, np.random.RandomState(0), renewal=1),
-        ClippedBCFW(problem, np.random.RandomState(0), hold=0.0),
-        ClippedBCFW(problem, np.random.RandomState(0), hold=10.0),
+        ClippedBCFW(problem, np.random.RandomState(0), proximal_weight=0.0),
+        ClippedBCFW(problem, np.random.RandomState(0), proximal_weight=10.0),
     ):
         outcome = run(method, Stopping(1e-6, 5000))
         assert outcome.converged
@@ -183,7 +183,7 @@ def test_weak_duality_at_every_record(solver, inference):
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("inference", ["exact", "fixed_point"])
-def test_looking_at_a_fit_does_not_change_it(solver, inference):
+def test_certificates_change_nothing(solver, inference):
     problem = tiny(6, N=15, V=6, exact=inference == "exact", max_nodes=2)
     alone, watched = solver_of(solver, problem), solver_of(solver, problem)
     for _ in range(12):
@@ -238,8 +238,8 @@ def test_certificate_is_that_of_the_stored_solution():
     assert outcome.certificate.primal == pytest.approx(primal, rel=1e-8)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_inexact_inference_reaches_a_true_gap_or_names_the_cure(seed):
+@pytest.mark.parametrize("seed", range(2))
+def test_inexact_inference_reaches_a_true_gap_or_names_the_remedy(seed):
     problem = tiny(seed, N=10, V=5, exact=False)
     outcome = run(Bundle(problem), Stopping(1e-6, 5000))
     assert outcome.converged or "inference='exact'" in outcome.remedy
@@ -247,16 +247,16 @@ def test_inexact_inference_reaches_a_true_gap_or_names_the_cure(seed):
 
 
 @pytest.mark.parametrize(
-    "options, cure",
+    "options, remedy",
     [
         ({"max_nodes": 1}, "increase max_nodes"),
         ({"max_nodes": 1000}, "scale the features"),
         ({"exact": False}, "use inference='exact'"),
     ],
 )
-def test_what_helps_a_stuck_solver_is_what_ended_its_searches(options, cure):
+def test_the_remedy_of_a_stuck_solver_is_what_ended_its_searches(options, remedy):
     problem = tiny(3, N=12, V=6, **options)
-    assert problem.cure(np.ones(problem.dimension)) == cure
+    assert problem.remedy(np.ones(problem.dimension)) == remedy
 
 
 def test_truncated_search_still_proves_its_gap():
@@ -276,7 +276,7 @@ def test_block_pass_equals_its_twin(V):
     # Half the weight on a wrong set each: at theta = 0 many sets would tie.
     others = 1 - problem.truth
     state = [([t.astype(int), o.astype(int)], [0.5, 0.5]) for t, o in zip(problem.truth, others, strict=True)]
-    method = ClippedBCFW(problem, np.random.RandomState(0), memory=30, hold=0.0)
+    method = ClippedBCFW(problem, np.random.RandomState(0), memory=30, proximal_weight=0.0)
     blocks = method.blocks
     # The other half is not remembered: it is the rest.
     blocks.memory[:, 0], blocks.share[:, 0], blocks.kept[:] = others, 0.5, 1
@@ -312,7 +312,7 @@ def test_a_small_memory_keeps_the_dual_rising(memory):
     assert (np.diff(duals) >= -1e-9 * duals[-1]).all() and duals[-1] > duals[0]
 
 
-def test_no_pairs_is_rml_however_it_is_said():
+def test_no_pairs_is_rml():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 4))
     Y = (X @ rng.normal(size=(4, 5)) > 0).astype(int)
@@ -338,7 +338,7 @@ def test_one_label_is_a_linear_svm():
 
 
 @pytest.mark.parametrize("few", [0, interior.FEW])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_interior_method_reaches_the_gap_from_many_sets_or_two(seed, few, monkeypatch):
     monkeypatch.setattr(interior, "FEW", few)
     rng = np.random.default_rng(seed)
@@ -347,8 +347,8 @@ def test_the_interior_method_reaches_the_gap_from_many_sets_or_two(seed, few, mo
     assert SubmodularSVC(solver="interior").fit(X, Y).duality_gap_ <= 1e-3
 
 
-def test_slacks_lost_to_rounding_end_the_interior_method_with_a_cure():
-    """Scores of long rows are rounded by more than the slacks that are left."""
+def test_slacks_lost_to_rounding_end_the_interior_method_with_a_remedy():
+    """The rounding of the scores of long rows may be larger than the slacks."""
     method = interior.InteriorPoint(tiny(0))
     method.epoch(Clock())
     method.xi = method._highest()
@@ -388,7 +388,7 @@ def test_sums_over_remembered_sets_are_those_of_their_features(seed, few, monkey
 
 
 @pytest.mark.parametrize("largest", [3, 1000])
-def test_both_ways_to_solve_the_equations_of_a_step_agree(largest):
+def test_both_solvers_of_the_equations_of_a_step_agree(largest):
     """With H written out: I + sum d (a - mean)(a - mean)' + diag(0, r / t)."""
     problem = tiny(1, N=12, V=5, D=3)
     sets, known, alpha = remembered(problem, 4)
@@ -404,33 +404,19 @@ def test_both_ways_to_solve_the_equations_of_a_step_agree(largest):
     H = np.eye(problem.dimension) + np.einsum("nk,nkf,nkg->fg", d, apart, apart)
     H[-E:, -E:] += np.diag(point.r / point.t)
     right = rng.normal(size=problem.dimension)
-    factored = interior.Factored(planes, point, interior._features(problem))
+    factored = interior.Factored(planes, point, interior.dense_features(problem))
     np.testing.assert_allclose(factored.inverse(right), np.linalg.solve(H, right), rtol=1e-6, atol=1e-8)
-    K = interior._products(problem)
-    way = interior.Iterated(planes, point, K, largest=largest, least=1e-6, accuracy=1e-20, most=1000)
-    np.testing.assert_allclose(way.product(right), H @ right, rtol=1e-9)
-    np.testing.assert_allclose(way.inverse(right), np.linalg.solve(H, right), rtol=1e-6, atol=1e-8)
+    K = interior.row_products(problem)
+    iterated = interior.Iterated(planes, point, K, largest=largest, least=1e-6, accuracy=1e-20, most=1000)
+    np.testing.assert_allclose(iterated.product(right), H @ right, rtol=1e-9)
+    np.testing.assert_allclose(iterated.inverse(right), np.linalg.solve(H, right), rtol=1e-6, atol=1e-8)
 
 
-def test_the_preconditioner_inverts_all_directions_it_is_given():
-    problem = tiny(1, N=12, V=5, D=3, fraction=0.0)
-    sets, known, alpha = remembered(problem, 4)
-    none = np.empty(0)
-    point = Point(np.full(known.shape, 1e-3), alpha, none, none, np.zeros(problem.dimension), np.zeros(12))
-    way = interior.Iterated(
-        interior.Planes(problem, sets, known), point, interior._products(problem), least=1e-6
-    )
-    right = np.random.default_rng(0).normal(size=problem.dimension)
-    near = way.product(way.precondition(right))
-    np.testing.assert_allclose(near, right, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_conjugate_gradients_reach_the_optimum_of_the_factorised_system(seed):
-    problem = tiny(seed, N=60, V=5, D=8)
+def test_conjugate_gradients_reach_the_optimum_of_the_factorised_system():
+    problem = tiny(0, N=60, V=5, D=8)
     found = [
-        run(interior.InteriorPoint(problem, way=way), Stopping(tol=1e-6, max_iter=100))
-        for way in (interior.Iterated, interior.Factored)
+        run(interior.InteriorPoint(problem, linear_solver=kind), Stopping(tol=1e-6, max_iter=100))
+        for kind in (interior.Iterated, interior.Factored)
     ]
     assert all(outcome.certificate.gap <= 1e-6 for outcome in found)
     assert found[0].certificate.primal == pytest.approx(found[1].certificate.primal, rel=2e-6)
@@ -439,25 +425,13 @@ def test_conjugate_gradients_reach_the_optimum_of_the_factorised_system(seed):
 def test_theta_is_that_of_the_planes_and_the_centre():
     problem = replace(tiny(0, N=40, V=6, D=30), cost=np.ones(40))
     solver = ClippedBCFW(problem, np.random.RandomState(0))
-    assert solver.hold > 0
+    assert solver.proximal_weight > 0
     for _ in range(3):
         solver.epoch(Clock())
-        mean = (vector_of(problem, solver.blocks) + solver.hold * solver.centre) / (1 + solver.hold)
+        mean = (vector_of(problem, solver.blocks) + solver.proximal_weight * solver.centre) / (
+            1 + solver.proximal_weight
+        )
         np.testing.assert_allclose(solver.vector, mean, atol=1e-10)
-
-
-def test_later_passes_with_inference_are_followed_by_more_without(monkeypatch):
-    asked = []
-    visit = ClippedBCFW.visit
-    monkeypatch.setattr(
-        ClippedBCFW, "visit", lambda self, order, ask: asked.append(ask) or visit(self, order, ask)
-    )
-    for name, value in {"CHEAP_PASSES": 3, "FURTHER_PASSES": 2, "MOST_PASSES": 6, "WORTHWHILE": -1.0}.items():
-        monkeypatch.setattr(bcfw, name, value)
-    solver = ClippedBCFW(tiny(0), np.random.RandomState(0))
-    for _ in range(4):
-        solver.epoch(Clock())
-    assert np.diff(np.flatnonzero([*asked, True])).tolist() == [4, 6, 7, 7]
 
 
 def test_the_default_warm_starts_from_its_solution():
@@ -470,15 +444,14 @@ def test_the_default_warm_starts_from_its_solution():
     assert model.set_params(tol=1.0).fit(X, Y).dual_objective_ >= dual * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_columns_far_longer_than_others_do_not_stop_conjugate_gradients(seed):
-    """Without shorter columns for the first sets, and with products that fall before the residual, D is 0."""
-    rng = np.random.default_rng(seed)
+def test_columns_far_longer_than_others_do_not_stop_conjugate_gradients():
+    """Without shorter columns for the first sets, and if products fall before the residual, D stays 0."""
+    rng = np.random.default_rng(0)
     S = rng.normal(size=(100, 30))
     truth = (S @ rng.normal(size=(30, 12)) / 30**0.5 + rng.normal(size=(100, 12)) > 2).astype(np.uint8)
     X = Rows.of(S * np.geomspace(1e-2, 1e4, 30))
     problem = SubmodularF1(X, truth, np.ones(100), attractive_pairs(truth, 0.1, 1.0))
-    found = run(interior.InteriorPoint(problem, way=interior.Iterated), Stopping(tol=1e-3))
+    found = run(interior.InteriorPoint(problem, linear_solver=interior.Iterated), Stopping(tol=1e-3))
     assert found.certificate.gap <= 1e-3
 
 

@@ -119,6 +119,7 @@ def newton_direction(path, C, mu):
     z, w = path.trial, path.trial_lam  # free until the line search
     m00 = m01 = m11 = b0 = 0.0
     b1 = -C
+    # Eliminating steps and multipliers leaves (m00 m01; m01 m11) d_nu = (b0, b1).
     for y in range(point.size):
         size = abs(point[y])
         z[y] = path.second[y] + lam[y] / size
@@ -178,6 +179,7 @@ def interior_path(form, C, loss, limit, point):
         for y in range(point.size):
             eta += path.lam[y] * abs(point[y])
         mu = CONTRACTION * eta / point.size
+        # Stop if the gap eta and both residuals are small, else take a damped Newton step.
         dual, primal, norm = residuals(path, point, path.lam, path.nu[0], path.nu[1], C, mu)
         if eta <= TOLERANCE * C * loss and dual <= TOLERANCE * loss and primal <= TOLERANCE * C:
             return iteration

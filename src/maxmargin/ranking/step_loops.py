@@ -335,6 +335,7 @@ def water_fill(form, inside, outside, alpha):
         else:
             V += level(_pop(outside, n_out - q, key, -1.0), kind)
             q += 1
+    # Every moved label ends at the level of its side.
     top, bottom = (a + U) / p, (V - a) / q
     for i in range(n_in - p, n_in):
         alpha[inside[i]] = max(0.0, top - level(key[inside[i]], kind))

@@ -49,6 +49,10 @@ from maxmargin.sparse.problem import CHUNK, BasisProblem
 
 # Most rounds of learning, one epoch each, after those of growth.
 ROUNDS = 40
+# Fraction of the samples held out; with fewer than ten samples, all samples are used for both purposes.
+HELD_OUT = 0.1
+# Factor of the step length after each return to the best state.
+SHORTER = 0.3
 # Most features for which a metric is learned.
 NARROW = 64
 # Ratio of gamma at the start to that of the grown basis, for clouds.
@@ -283,8 +287,9 @@ class Units:
 class Adam:
     """Adam: steps along the running mean of gradients over the root of the running mean of their squares."""
 
-    def __init__(self, start: np.ndarray, first: float = 0.9, second: float = 0.999) -> None:
-        self.first, self.second = first, second
+    first, second = 0.9, 0.999
+
+    def __init__(self, start: np.ndarray) -> None:
         self.mean, self.square, self.work = np.zeros((3, start.size), start.dtype)
         self.tiny = np.finfo(start.dtype).tiny
         self.steps = 0
@@ -395,10 +400,6 @@ class Learned:
     schedule : Schedule or None, default=None
         None is `OF_POINTS` for points of more samples than a batch of `OF_CLOUDS`, else `OF_CLOUDS` with as
         many rounds of Adam as the samples fill batches.
-    held_out : float, default=0.1
-        Fraction of the samples held out; with fewer than ten samples, all samples are used for both purposes.
-    shorter : float, default=0.3
-        Factor of the step length after each return to the best state.
     """
 
     def __init__(
@@ -410,12 +411,9 @@ class Learned:
         steps: int = 500,
         descents: int = 64,
         schedule: Schedule | None = None,
-        held_out: float = 0.1,
-        shorter: float = 0.3,
     ) -> None:
         self.greedy, self.rng, self.problem = greedy, rng, greedy.problem
         self.rounds, self.steps, self.descents, self.given_schedule = rounds, steps, descents, schedule
-        self.held_out, self.shorter = held_out, shorter
         # The problem with centred rows, and their mean; with a metric only.
         self.centred, self.mean = self.problem, np.zeros((), self.problem.X.dtype)
         self.grown = False
@@ -460,7 +458,7 @@ class Learned:
     def _begin(self) -> None:
         """Start from the grown vectors, with zero coefficients, which depend on no held-out sample."""
         rows = self.rng.permutation(np.flatnonzero(cast(Movable, self.problem.loss).c > 0))
-        n_out = int(self.held_out * len(rows))
+        n_out = int(HELD_OUT * len(rows))
         self.trained, self.validation = rows[n_out:], rows[:n_out] if n_out else rows
         X, kernel, dtype = self.problem.X, self.problem.kernel, self.problem.X.dtype
         Z = X[self.greedy.basis.indices]
@@ -510,7 +508,7 @@ class Learned:
         """Run one round of Adam on mini-batches."""
         trained, batch = self.trained, self.schedule.batch
         share = min(batch / len(trained), 1.0)
-        length, first = self.shorter**self.returned, self.round * self.steps
+        length, first = SHORTER**self.returned, self.round * self.steps
         drawn = self.rng.randint(len(trained), size=(self.steps, batch)) if share < 1 else None
         for step in range(self.steps):
             if clock.expired():

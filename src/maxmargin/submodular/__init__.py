@@ -1,6 +1,6 @@
 """Submodular multi-label learning for the F-score (Petterson, Caetano 2011).
 
-`EQUATIONS` tells where each equation, algorithm and theorem of the paper is computed.
+`EQUATIONS` maps each equation, algorithm and theorem of the paper to the function that computes it.
 """
 
 EQUATIONS: dict[str, str] = {

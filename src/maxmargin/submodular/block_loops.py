@@ -1,26 +1,26 @@
 """Blocks of the dual of the submodular multi-label machine, one per sample.
 
-A block n is a convex combination of planes, kept as the mean of their labels (`labels[n]`), of
-their pairs (`joints[n]`) and of their losses (`losses[n]`). With the unary weights Z ((D + 1) x V),
+A block n is a convex combination of planes, stored as the mean of their labels (`labels[n]`), of their pairs
+(`joints[n]`) and of their losses (`losses[n]`). With the unary weights Z ((D + 1) x V),
 
     Z = sum_n c_n (x_n, 1) (y^n - labels[n])',    u_e = sum_n c_n strength_e (y^n_i y^n_j - joints[n, e])
 
-and the pair weights are strength_e max(0, u_e). Some sets of a block are remembered (`memory[n]`,
-the first `kept[n]` rows) with their shares of the combination; what they do not explain is one
-more plane, the rest, which needs no storage: it is the mean minus the shares.
+and the pair weights are strength_e max(0, u_e). Some sets of a block are remembered (`memory[n]`, the first
+`kept[n]` rows) with their shares of the combination. The remaining share belongs to one more plane, the rest,
+which is the mean minus the shares and needs no storage.
 
-A step moves the weight gamma from one plane of a block to another whose value is larger by `slope`.
-Where their labels differ by `step` and their pairs by `jump`, the slope of the dual falls to
+A step moves the weight gamma from one plane of a block to another whose value is larger by `slope`. If their
+labels differ by `step` and their pairs by `jump`, the slope of the dual falls to
 
     slope - gamma c |x|^2 |step|^2 - sum_e r_e (max(0, u_e) - max(0, u_e - gamma c r_e)),
 
-r_e = strength_e jump_e, and the step that makes it zero is taken. Two kinds compete by what they
-promise: from the lowest to the highest plane at hand; or from a remembered set to the same set
-with some labels flipped, which need not be remembered yet. Inference finds one set per call, and a
-block with many labels near their margins needs many: flips find most of them for the price of a sum.
+r_e = strength_e jump_e; gamma is the root of this. There are two kinds of steps, and the one with the larger
+predicted gain is taken: from the lowest to the highest plane in memory, or from a remembered set to the same
+set with some labels flipped, which need not be remembered yet. Inference finds one set per call, and a block
+with many labels near their margins needs many sets; flips find most of them for the price of a sum.
 
-Sets hold few of the labels, so a visit first lists those of the sets that its block remembers: scores
-and steps then cost what the labels that are on and their pairs cost, not all labels and all pairs.
+Sets contain few of the labels. A visit first lists the labels of the remembered sets, so that the cost of
+scores and steps depends on the labels that are on and their pairs, not on all labels and pairs.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ from maxmargin.core.rows import row_outer_few, row_scores
 from maxmargin.submodular.cut_loops import copy
 from maxmargin.submodular.inference_loops import count, f1_loss
 
-# The rest of a block below this weight is rounding.
+# A smaller weight of the rest is rounding.
 RESIDUE = 1e-12
-# A line search ends when its bracket or its slope is this small relative to where it began: rounding.
+# A line search ends when its bracket or its slope is this small relative to its start.
 ROUNDING = 1e-15
-# Newton steps within a bracket end long before; this ends them when rounding makes them go round.
+# Most Newton steps within a bracket; only rounding can make them cycle.
 MOST_NEWTON = 100
-# A set with less than this part of the largest share of its block is not worth flipping labels of.
+# Labels are flipped only in sets with at least this fraction of the largest share of the block.
 MINOR = 0.3
-# Where a block has no plane, or no label to flip; the rest is the source of a step that has none. Numbers of
-# one type, or loops would be compiled for each value.
+# A visit ends when a step is predicted to gain less than this fraction of the gain of the visit.
+ENOUGH = 0.1
+# No set: the source of a step is then the rest. Of one NumPy type, so that loops are compiled once.
 MISSING: Any = np.int64(-1)
 NO: Any = np.int64(0)
 
 
 class Samples(NamedTuple):
-    """What does not move: true sets, costs, squared norms of the rows (bias included), the bias."""
+    """True sets, costs, squared norms of the rows (bias included), and the bias."""
 
     truth: np.ndarray
     cost: np.ndarray
@@ -60,23 +61,13 @@ class Samples(NamedTuple):
 class Pairs(NamedTuple):
     """Pairs e = (first[e], second[e]) and their strengths.
 
-    `which[i, j]` is the pair of two labels, MISSING where they are none.
+    `which[i, j]` is the number of the pair of two labels, or MISSING.
     """
 
     first: np.ndarray
     second: np.ndarray
     strength: np.ndarray
     which: np.ndarray
-
-
-class Visit(NamedTuple):
-    """How long to stay with a block: at most `rounds` steps.
-
-    A block is left when a step promises less than the part `enough` of what its steps have gained.
-    """
-
-    rounds: int
-    enough: float
 
 
 class Weights(NamedTuple):
@@ -90,11 +81,11 @@ class Weights(NamedTuple):
 class Blocks(NamedTuple):
     """One convex combination of planes per sample: mean labels, mean pairs (both on), mean loss.
 
-    Labels and pairs are kept less those of the true set: where features are large they are so little away
-    from it that the sum of both would be rounded.
+    Labels and pairs are stored minus those of the true set: for large features the difference is so small
+    that it would be lost to rounding in the sum.
 
-    `memory[n]` holds the `kept[n]` sets that the sample remembers and `share[n]` their part of the
-    combination; `gaps[n]` is how far the block was from its best when it was last visited.
+    `memory[n]` are the `kept[n]` remembered sets of the sample and `share[n]` their shares of the
+    combination; `gaps[n]` is the gap of the block at its last visit.
     """
 
     memory: np.ndarray
@@ -119,8 +110,8 @@ class Listed(NamedTuple):
     values: np.ndarray
 
 
-class Way(NamedTuple):
-    """A step in labels, and a jump in pairs, of which `few` lists those that change."""
+class Direction(NamedTuple):
+    """The change of labels (`step`) and of pairs (`jump`) of a step; `few` lists the pairs that change."""
 
     step: np.ndarray
     jump: np.ndarray
@@ -128,37 +119,37 @@ class Way(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """The labels and the pairs of the rest."""
+    """Labels and pairs of the rest."""
 
     labels: np.ndarray
     joints: np.ndarray
 
 
 class Flips(NamedTuple):
-    """What the flip of each label brings, and a set with some of its labels flipped."""
+    """The gain of flipping each label, and a set with some of its labels flipped."""
 
-    rise: np.ndarray
+    gain: np.ndarray
     flipped: np.ndarray
 
 
-class StepRoom(NamedTuple):
+class StepWorkspace(NamedTuple):
     """Workspace of a visit: see above; scores of the sample, and its mean labels at the start."""
 
     listed: Listed
-    way: Way
+    direction: Direction
     rest: Rest
     flips: Flips
     scores: np.ndarray
     before: np.ndarray
 
     @classmethod
-    def empty(cls, memory: int, V: int, E: int) -> StepRoom:
-        """Workspace for so many sets, labels and pairs."""
+    def empty(cls, memory: int, V: int, E: int) -> StepWorkspace:
+        """Allocate a workspace for `memory` sets, V labels and E pairs."""
         sizes, hits = np.empty((2, memory + 1), np.int64)
         losses, values = np.empty((2, memory + 1))
         return cls(
             Listed(np.empty((memory + 1, V), np.int64), sizes, hits, losses, values),
-            Way(np.empty(V), np.empty(E), np.empty(max(V, E), np.int64)),
+            Direction(np.empty(V), np.empty(E), np.empty(max(V, E), np.int64)),
             Rest(np.empty(V), np.empty(E)),
             Flips(np.empty(V), np.empty(V, np.uint8)),
             np.empty(V),
@@ -168,10 +159,10 @@ class StepRoom(NamedTuple):
 
 @helper
 def remember(y, memory, share, kept, spare):
-    """Add y to the remembered sets unless it is there.
+    """Add y to the remembered sets unless it is one of them.
 
-    When there is no room the set with the least share makes some, but not the one at `spare`. Answers the
-    place of y, how many sets there are, and whether a share was lost.
+    If the memory is full, y replaces the set with the smallest share, except the one at `spare`. Returns the
+    position of y, the number of sets, and whether a share was lost.
     """
     V = y.shape[0]
     for m in range(kept):
@@ -190,14 +181,14 @@ def remember(y, memory, share, kept, spare):
                 slot = m
     for i in range(V):
         memory[slot, i] = y[i]
-    forgot = slot < kept and share[slot] > 0
+    share_lost = slot < kept and share[slot] > 0
     share[slot] = 0.0
-    return slot, max(kept, slot + 1), forgot
+    return slot, max(kept, slot + 1), share_lost
 
 
 @helper
 def list_set(truth, y, m, listed):
-    """List the labels of set m, and note its loss."""
+    """List the labels of set m, and store its loss."""
     on = listed.on[m]
     size, hits = 0, 0
     for i in range(y.shape[0]):
@@ -209,33 +200,36 @@ def list_set(truth, y, m, listed):
 
 
 @helper
-def weigh_flips(scores, truth, matrix, y, m, listed, rise):
-    """Write how much the flip of each label raises the value of set m, y; find labels to flip together.
+def flip_gains(scores, truth, matrix, y, m, listed, gain):
+    """Write the gain of flipping each label of set m, y; choose labels to flip together.
 
-    These are the labels that bring more than half of what they bring on average: with a curvature of one
-    each, they promise most if what they bring adds up. Answers the half, the sum and how many there are.
+    Chosen are the labels that gain more than half of the mean gain of the chosen ones: with a curvature of
+    one each, they have the largest predicted gain if gains add up. Returns that half, the sum of the gains
+    and the number of labels.
     """
     on, size, hits, n1 = listed.on[m], listed.sizes[m], listed.hits[m], count(truth)
     V = scores.shape[0]
-    copy(rise, scores)
+    copy(gain, scores)
     for b in range(size):
         row = matrix[on[b]]
         for i in range(V):
-            rise[i] += row[i]
+            gain[i] += row[i]
+    # The loss changes with the size of the set and its hits.
     here = listed.losses[m]
     add_hit, add_miss = f1_loss(size + 1, hits + 1, n1) - here, f1_loss(size + 1, hits, n1) - here
     drop_hit, drop_miss = f1_loss(size - 1, hits - 1, n1) - here, f1_loss(size - 1, hits, n1) - here
     for i in range(V):
         if y[i]:
-            rise[i] = (drop_hit if truth[i] else drop_miss) - rise[i]
+            gain[i] = (drop_hit if truth[i] else drop_miss) - gain[i]
         else:
-            rise[i] += add_hit if truth[i] else add_miss
+            gain[i] += add_hit if truth[i] else add_miss
+    # Choose labels above half of the mean gain of the chosen ones, until the choice is stable.
     half, total, chosen, before = 0.0, 0.0, 0, -1
     while chosen != before:
         before, total, chosen = chosen, 0.0, 0
         for i in range(V):
-            if rise[i] > half:
-                total += rise[i]
+            if gain[i] > half:
+                total += gain[i]
                 chosen += 1
         if chosen > 0:
             half = 0.5 * total / chosen
@@ -243,31 +237,31 @@ def weigh_flips(scores, truth, matrix, y, m, listed, rise):
 
 
 @helper(hot=True)
-def promise(slope, most, curvature):
-    """Gain of the best step in [0, most] when the slope falls by `curvature` per unit."""
+def best_gain(slope, most, curvature):
+    """Return the gain of the best step in [0, most] if the slope falls by `curvature` per unit."""
     if slope >= most * curvature:
         return most * (slope - 0.5 * most * curvature)
     return 0.5 * slope * slope / curvature
 
 
 @helper
-def best_step(slope, most, c, unary, strength, u, way, n_few):
-    """The step in [0, most] at which the slope has fallen to zero, or `most`.
+def best_step(slope, most, c, unary, strength, u, direction, n_few):
+    """Return the step in [0, most] at which the slope is zero, or `most`.
 
-    The slope falls in linear pieces, with a kink where some u_e changes its sign: Newton steps
-    within a shrinking bracket.
+    The slope is piecewise linear, with a kink where some u_e changes its sign: Newton steps within a
+    shrinking bracket.
     """
-    _, jump, few = way
+    _, jump, few = direction
     low, high, gamma = 0.0, most, 0.0
     for _ in range(MOST_NEWTON):
         left, bend = slope - unary * gamma, unary
         for f in range(n_few):
             e = few[f]
-            pull = strength[e] * jump[e]
-            after = u[e] - gamma * c * pull
-            left -= pull * (max(u[e], 0.0) - max(after, 0.0))
-            if after > 0 or (after == 0 and pull < 0):
-                bend += c * pull * pull
+            change = strength[e] * jump[e]
+            after = u[e] - gamma * c * change
+            left -= change * (max(u[e], 0.0) - max(after, 0.0))
+            if after > 0 or (after == 0 and change < 0):
+                bend += c * change * change
         if left > 0:
             low = gamma
         else:
@@ -281,8 +275,8 @@ def best_step(slope, most, c, unary, strength, u, way, n_few):
 
 
 @helper
-def take_rest(truth, pairs, blocks, n, listed, rest):
-    """Write the rest of block n, the mean minus the shares: labels and pairs; answer its weight and loss."""
+def compute_rest(truth, pairs, blocks, n, listed, rest):
+    """Write labels and pairs of the rest of block n, the mean minus the shares; return weight and loss."""
     labels, joints = rest
     first, second, _, which = pairs
     share, kept = blocks.share[n], blocks.kept[n]
@@ -314,7 +308,7 @@ def take_rest(truth, pairs, blocks, n, listed, rest):
 
 @helper
 def value_of(scores, matrix, m, listed):
-    """Value of set m, which has been listed."""
+    """Return the value of set m, which has been listed."""
     on, value = listed.on[m], listed.losses[m]
     for b in range(listed.sizes[m]):
         value += scores[on[b]]
@@ -325,7 +319,7 @@ def value_of(scores, matrix, m, listed):
 
 @helper
 def value_of_rest(scores, strength, u, loss, rest):
-    """Value of the rest, whose loss is given."""
+    """Return the value of the rest, with its given loss."""
     value = loss
     for i in range(scores.shape[0]):
         value += rest.labels[i] * scores[i]
@@ -336,7 +330,7 @@ def value_of_rest(scores, strength, u, loss, rest):
 
 @helper(hot=True)
 def extremes(kept, share, values):
-    """The highest of the remembered sets, and the lowest of those that have a share (or MISSING)."""
+    """Return the highest of the remembered sets, and the lowest of those with a share (or MISSING)."""
     high, low = 0, MISSING
     for m in range(kept):
         if values[m] > values[high]:
@@ -347,9 +341,9 @@ def extremes(kept, share, values):
 
 
 @helper
-def join(sign, on, size, other, which, n_few, way):
-    """Add the pairs of a listed set that `other` lacks to the step, with a sign; answer how many change."""
-    _, jump, few = way
+def add_pairs(sign, on, size, other, which, n_few, direction):
+    """Add the pairs of a listed set that `other` lacks to the direction; return how many pairs change."""
+    _, jump, few = direction
     for b in range(size):
         i = on[b]
         for a in range(b):
@@ -364,9 +358,9 @@ def join(sign, on, size, other, which, n_few, way):
 
 
 @helper
-def leave_rest(high, memory, which, listed, rest, way):
-    """Write the step from the rest to set `high`; answer how many pairs change."""
-    step, jump, few = way
+def step_from_rest(high, memory, which, listed, rest, direction):
+    """Write the direction from the rest to set `high`; return how many pairs change."""
+    step, jump, few = direction
     on = listed.on[high]
     for i in range(step.shape[0]):
         step[i] = memory[high, i] - rest.labels[i]
@@ -385,117 +379,121 @@ def leave_rest(high, memory, which, listed, rest, way):
 
 
 @helper
-def aim(low, high, memory, which, listed, way):
-    """Write the step from one remembered set to another; answer how many pairs change."""
-    for i in range(way.step.shape[0]):
-        way.step[i] = np.float64(memory[high, i]) - memory[low, i]
-    n_few = join(1.0, listed.on[high], listed.sizes[high], memory[low], which, NO, way)
-    return join(-1.0, listed.on[low], listed.sizes[low], memory[high], which, n_few, way)
+def step_between(low, high, memory, which, listed, direction):
+    """Write the direction from one remembered set to another; return how many pairs change."""
+    for i in range(direction.step.shape[0]):
+        direction.step[i] = np.float64(memory[high, i]) - memory[low, i]
+    n_few = add_pairs(1.0, listed.on[high], listed.sizes[high], memory[low], which, NO, direction)
+    return add_pairs(-1.0, listed.on[low], listed.sizes[low], memory[high], which, n_few, direction)
 
 
 @helper
-def find_flips(scores, truth, matrix, memory, share, kept, curvature, expected, listed, rise):
-    """The remembered set whose flips promise most, if it is more than `expected`, or MISSING.
+def find_flips(scores, truth, matrix, memory, share, kept, curvature, expected, listed, gain):
+    """Return the remembered set whose flips have the largest predicted gain above `expected`, or MISSING.
 
-    `curvature` is that of one row, which every flip adds. Sets of a minor share are left out.
+    `curvature` is that of one label, which every flip adds. Sets with a minor share are skipped.
     """
     source, most = MISSING, 0.0
     for m in range(kept):
         most = max(most, share[m])
     for m in range(kept):
         if share[m] > MINOR * most:
-            _, total, chosen = weigh_flips(scores, truth, matrix, memory[m], m, listed, rise)
-            if chosen > 0 and promise(total, share[m], chosen * curvature) > expected:
-                expected, source = promise(total, share[m], chosen * curvature), m
+            _, total, chosen = flip_gains(scores, truth, matrix, memory[m], m, listed, gain)
+            if chosen > 0 and best_gain(total, share[m], chosen * curvature) > expected:
+                expected, source = best_gain(total, share[m], chosen * curvature), m
     return source
 
 
 @helper
-def flip(scores, truth, matrix, y, source, most, curvature, listed, flips):
-    """Write a remembered set with some labels flipped, or with the best one where that promises more.
+def flip_labels(scores, truth, matrix, y, source, most, curvature, listed, flips):
+    """Write a remembered set with the chosen labels flipped, or with the best one if that gains more.
 
-    Answers what the step to it promises, and how much higher it is.
+    Returns the predicted gain of the step to it, and how much higher its value is.
     """
-    rise, new = flips
-    half, _, chosen = weigh_flips(scores, truth, matrix, y, source, listed, rise)
+    gain, new = flips
+    half, _, chosen = flip_gains(scores, truth, matrix, y, source, listed, gain)
     best, fresh = 0, listed.sizes.shape[0] - 1
     for i in range(y.shape[0]):
-        new[i] = 1 - y[i] if rise[i] > half else y[i]
-        if rise[i] > rise[best]:
+        new[i] = 1 - y[i] if gain[i] > half else y[i]
+        if gain[i] > gain[best]:
             best = i
     list_set(truth, new, fresh, listed)
     slope = value_of(scores, matrix, fresh, listed) - listed.values[source]
-    expected, alone = promise(slope, most, chosen * curvature), promise(rise[best], most, curvature)
+    expected, alone = best_gain(slope, most, chosen * curvature), best_gain(gain[best], most, curvature)
     if slope > 0 and expected >= alone:
         return expected, slope
     copy(new, y)
     new[best] = 1 - y[best]
-    return alone, rise[best]
+    return alone, gain[best]
 
 
 @helper
-def improve(truth, pairs, c, square, blocks, n, weights, floor, rest, room):
-    """One step of block n; answer what it promised, how far the mean was below the highest plane, the rest.
+def block_step(truth, pairs, c, square, blocks, n, weights, floor, rest, work):
+    """Take one step in block n; return its predicted gain, the gap of the block, and the rest.
 
-    The scores of the sample, u and the matrix of pair weights move with the block. Nothing moves when no step
-    promises more than `floor`. The step goes from the lowest plane, perhaps the rest, to the highest one, or
-    to a set with labels flipped.
+    The scores of the sample, u and the matrix of pair weights are updated. Nothing moves if no step is
+    predicted to gain more than `floor`. The step goes from the lowest plane, possibly the rest, to the
+    highest one, or to a set with flipped labels.
     """
-    listed, way, rest_room, flips, scores, _ = room
-    step, jump, few = way
+    listed, direction, rest_work, flips, scores, _ = work
+    step, jump, few = direction
     _, u, matrix = weights
     strength, memory, share, kept = pairs.strength, blocks.memory[n], blocks.share[n], blocks.kept[n]
     values, rest_value, mean = listed.values, 0.0, 0.0
     weight, rest_loss = rest
+    # Values of all planes of the block, and of their mean.
     for m in range(kept):
         values[m] = value_of(scores, matrix, m, listed)
         mean += share[m] * values[m]
     if weight > 0:
-        rest_value = value_of_rest(scores, strength, u, rest_loss, rest_room)
+        rest_value = value_of_rest(scores, strength, u, rest_loss, rest_work)
         mean += weight * rest_value
+    # The step from the lowest plane with a share to the highest one.
     target, source = extremes(kept, share, values)
     if weight > 0 and (source == MISSING or rest_value < values[source]):
         source, slope, most, lost = MISSING, values[target] - rest_value, weight, rest_loss
-        n_few = leave_rest(target, memory, pairs.which, listed, rest_room, way)
+        n_few = step_from_rest(target, memory, pairs.which, listed, rest_work, direction)
     else:
         slope, most, lost = values[target] - values[source], share[source], listed.losses[source]
-        n_few = aim(source, target, memory, pairs.which, listed, way)
-    # As if no pair were cut at zero.
+        n_few = step_between(source, target, memory, pairs.which, listed, direction)
+    # The predicted gain, as if no pair were cut at zero.
     curvature = 0.0
     for i in range(step.shape[0]):
         curvature += step[i] * step[i]
     curvature *= square
     for f in range(n_few):
         curvature += (strength[few[f]] * jump[few[f]]) ** 2
-    expected = promise(slope, most, c * curvature) if slope > 0 else 0.0
+    expected = best_gain(slope, most, c * curvature) if slope > 0 else 0.0
     gap = values[target] - mean
-    flipped, rise = MISSING, 0.0
+    # A step to a set with flipped labels, if it is predicted to gain more.
+    flipped, gain = MISSING, 0.0
     if memory.shape[0] > 1:
         flipped = find_flips(
-            scores, truth, matrix, memory, share, kept, c * square, expected, listed, flips.rise
+            scores, truth, matrix, memory, share, kept, c * square, expected, listed, flips.gain
         )
         if flipped != MISSING:
-            worth, rise = flip(
+            worth, gain = flip_labels(
                 scores, truth, matrix, memory[flipped], flipped, share[flipped], c * square, listed, flips
             )
-            gap = max(gap, values[flipped] + rise - mean)
+            gap = max(gap, values[flipped] + gain - mean)
             if worth > expected:
                 expected = worth
             else:
                 flipped = MISSING
     if expected <= floor:
         return expected, gap, rest
-    forgot = False
+    share_lost = False
     if flipped != MISSING:
-        source, slope, most, lost = flipped, rise, share[flipped], listed.losses[flipped]
-        target, blocks.kept[n], forgot = remember(flips.flipped, memory, share, kept, source)
+        source, slope, most, lost = flipped, gain, share[flipped], listed.losses[flipped]
+        target, blocks.kept[n], share_lost = remember(flips.flipped, memory, share, kept, source)
         list_set(truth, flips.flipped, target, listed)
-        n_few = aim(source, target, memory, pairs.which, listed, way)
+        n_few = step_between(source, target, memory, pairs.which, listed, direction)
     unary = 0.0
     for i in range(step.shape[0]):
         unary += step[i] * step[i]
     unary *= c * square
-    gamma = best_step(slope, most, c, unary, strength, u, way, n_few)
+    # Move the weight gamma; labels, pairs, losses, scores, u and the matrix follow.
+    gamma = best_step(slope, most, c, unary, strength, u, direction, n_few)
     if source != MISSING:
         share[source] = 0.0 if gamma == most else share[source] - gamma
     share[target] += gamma
@@ -508,8 +506,8 @@ def improve(truth, pairs, c, square, blocks, n, weights, floor, rest, room):
         u[e] -= gamma * c * strength[e] * jump[e]
         set_pair(pairs.first[e], pairs.second[e], strength[e] * max(u[e], 0.0), matrix)
     blocks.losses[n] += gamma * (listed.losses[target] - lost)
-    if forgot or source == MISSING:
-        rest = take_rest(truth, pairs, blocks, n, listed, rest_room)
+    if share_lost or source == MISSING:
+        rest = compute_rest(truth, pairs, blocks, n, listed, rest_work)
     return expected, gap, rest
 
 
@@ -520,14 +518,14 @@ def set_pair(i, j, weight, matrix):
 
 
 @compiled
-def block_pass(rows, samples, pairs, order, found, visit, weights, blocks, room):
-    """Improve the blocks in `order`, one after the other.
+def block_pass(rows, samples, pairs, order, found, rounds, weights, blocks, work):
+    """Improve the blocks in `order`, one after the other, by at most `rounds` steps each.
 
-    `found` holds a set for each of them, which joins those that it remembers, or has no rows. A memory of one
-    set is the plain method, without flips.
+    `found` has one set for each of them, which is added to the remembered ones, or has no rows. A memory of
+    one set is the method without memory and flips.
     """
     Z, u, matrix = weights
-    step, _, few = room.way
+    step, _, few = work.direction
     for e in range(u.shape[0]):
         set_pair(pairs.first[e], pairs.second[e], pairs.strength[e] * max(u[e], 0.0), matrix)
     for p in range(order.shape[0]):
@@ -537,24 +535,24 @@ def block_pass(rows, samples, pairs, order, found, visit, weights, blocks, room)
             blocks.kept[n] = remember(found[p], blocks.memory[n], blocks.share[n], blocks.kept[n], MISSING)[1]
         if blocks.kept[n] == 0:
             continue
-        row_scores(rows, n, samples.bias, Z, 0, Z.shape[1], room.scores)
-        copy(room.before, blocks.labels[n])
+        row_scores(rows, n, samples.bias, Z, 0, Z.shape[1], work.scores)
+        copy(work.before, blocks.labels[n])
         for m in range(blocks.kept[n]):
-            list_set(truth, blocks.memory[n, m], m, room.listed)
-        rest = take_rest(truth, pairs, blocks, n, room.listed, room.rest)
+            list_set(truth, blocks.memory[n, m], m, work.listed)
+        rest = compute_rest(truth, pairs, blocks, n, work.listed, work.rest)
         gained = 0.0
-        for r in range(visit.rounds):
-            floor = visit.enough * gained
-            gain, gap, rest = improve(truth, pairs, c, square, blocks, n, weights, floor, rest, room)
+        for r in range(rounds):
+            floor = ENOUGH * gained
+            gain, gap, rest = block_step(truth, pairs, c, square, blocks, n, weights, floor, rest, work)
             if r == 0:
                 blocks.gaps[n] = gap
             if gain <= floor:
                 break
             gained += gain
-        # The steps moved the scores of this sample only; Z follows once for all of them.
+        # The steps updated the scores of this sample only; Z follows once, for all steps of the visit.
         n_few = 0
         for i in range(step.shape[0]):
-            step[i] = c * (room.before[i] - blocks.labels[n, i])
+            step[i] = c * (work.before[i] - blocks.labels[n, i])
             if step[i] != 0:
                 few[n_few] = i
                 n_few += 1

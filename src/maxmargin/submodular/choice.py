@@ -1,11 +1,10 @@
 """The solvers of `SubmodularSVC`, and how "auto" chooses by the size and kind of the data alone.
 
-The first row that holds is taken. With few weights and pairs one system in all of them is set up and factored
-in no time, and interior point steps do not mind how features are scaled. Block steps cost little and need few
-passes on rows of moderate length. Where c |x|^2 is large, as with features that nobody has scaled, or where
-many samples share what few features tell, they need hundreds. Which of the two it is shows in the gap after
-some epochs; the sets met until then are what interior point steps start from. These need the products of all
-rows with each other.
+The first row that holds applies. With few weights and pairs, one system in all of them is cheap, and interior
+point steps do not depend on the scale of the features. Block steps are cheap and need few passes on rows of
+moderate length. If c |x|^2 is large, as with unscaled features, or if many samples share few features, they
+need hundreds of passes. The gap after some epochs distinguishes the two cases; interior point steps then
+start from the sets found so far. They need the products of all rows with each other.
 """
 
 from __future__ import annotations
@@ -28,27 +27,26 @@ from maxmargin.submodular.interior import (
 )
 from maxmargin.submodular.problem import SubmodularF1
 
-# Up to this many weights a system in all of them is factored.
+# Most weights of a system that is factorised.
 FACTORED = 2000
-# Such a system is set up from a number for each pair in every set that is remembered.
+# Most pairs of such a system, whose assembly needs a number per pair and remembered set.
 FEW_PAIRS = 200
-# With more labels, of all samples together, the preconditioner of conjugate gradients holds too few of the
-# directions: on enron (60,000) these took 44 CPU seconds to a gap of 2.5e-3, and block steps alone take 10.
+# Most labels of all samples together, and pairs, for conjugate gradients: with more of them the
+# preconditioner contains too few of the directions.
 MOST_LABELS, MOST_PAIRS = 40_000, 1000
-# Block steps stall if their gap is above this after so many epochs. Of the sets in ``python -m benchmarks
-# submodular sets`` that is raw birds, at 0.99 by then. Where its columns have variance 1 they are at 0.05,
-# and done in half the time that interior point steps take.
+# Block steps stall if their gap is above STALLED after EPOCHS epochs (``python -m benchmarks submodular
+# sets``).
 STALLED, EPOCHS = 0.3, 5
 
 
 def bundle(model: Any, problem: SubmodularF1) -> Bundle:
-    """Cutting planes."""
+    """Return the bundle method."""
     start = model._start(problem, BundleSolution)
     return Bundle(problem, line_search=model.line_search, memory=model.plane_cache, start=start)
 
 
 def bcfw(model: Any, problem: SubmodularF1) -> ClippedBCFW:
-    """Block steps, which remember twice as many sets as other methods, or none."""
+    """Return block steps, which remember twice as many sets as other methods, or none."""
     start = model._start(problem, BlockSolution)
     rng = check_random_state(model.random_state)
     memory = model.plane_cache if model.plane_cache == 1 else 2 * model.plane_cache
@@ -56,48 +54,48 @@ def bcfw(model: Any, problem: SubmodularF1) -> ClippedBCFW:
 
 
 def interior(model: Any, problem: SubmodularF1) -> InteriorPoint:
-    """Interior point steps."""
+    """Return interior point steps."""
     start = model._start(problem, InteriorSolution)
-    return InteriorPoint(problem, memory=model.plane_cache, start=start, way=way(problem))
+    return InteriorPoint(problem, memory=model.plane_cache, start=start, linear_solver=linear_solver(problem))
 
 
 def bcfw_then_interior(model: Any, problem: SubmodularF1) -> Solver:
-    """Block steps; interior point steps go on where these stall."""
+    """Return block steps; if they stall, interior point steps continue."""
     first = bcfw(model, problem)
-    # With fewer places than labels a sample may have to forget sets that its optimum needs.
+    # With fewer places than labels, a sample may forget sets that its optimum needs.
     memory = max(model.plane_cache, problem.truth.shape[1])
 
     def second() -> Solver:
-        return InteriorPoint(problem, memory=memory, steps=first, way=way(problem))
+        return InteriorPoint(problem, memory=memory, steps=first, linear_solver=linear_solver(problem))
 
     return Switch(first, second, is_far(first), ("bcfw", "interior"))
 
 
 def is_far(steps: ClippedBCFW) -> Callable[[Progress], bool]:
-    """For `Switch`: whether block steps are far from the optimum after the epochs that tell."""
+    """Return a test for `Switch`: whether block steps are far from the optimum after `EPOCHS` epochs."""
     return lambda progress: steps.epochs == EPOCHS and progress.certificate.gap > STALLED
 
 
-def way(problem: SubmodularF1) -> type[SetEquations]:
-    """How the system of an interior point step is solved."""
+def linear_solver(problem: SubmodularF1) -> type[SetEquations]:
+    """Return how the system of an interior point step is solved."""
     return Factored if problem.dimension <= FACTORED else Iterated
 
 
 def few_weights(model: Any, problem: SubmodularF1) -> bool:
-    """Whether a system in all weights is factored, and set up, in little time."""
+    """Whether a system in all weights is cheap to assemble and factorise."""
     return problem.dimension <= FACTORED and len(problem.pairs) <= FEW_PAIRS
 
 
-def tall(model: Any, problem: SubmodularF1) -> bool:
-    """Whether interior point steps can take over: more samples than features, and not too many labels."""
+def can_switch(model: Any, problem: SubmodularF1) -> bool:
+    """Whether interior point steps can continue: more samples than features, and not too many labels."""
     n, V, d, E = problem.shape
     return d < n and n * V <= MOST_LABELS and E <= MOST_PAIRS and model.plane_cache > 1
 
 
-def goes_on(model: Any, problem: SubmodularF1) -> bool:
-    """Whether the last fit, from which this one starts, ended with interior point steps."""
+def continues_interior(model: Any, problem: SubmodularF1) -> bool:
+    """Whether this is a warm start from a fit that ended with interior point steps."""
     return (
-        tall(model, problem)
+        can_switch(model, problem)
         and model.warm_start
         and isinstance(getattr(model, "_warm", [None])[0], InteriorSolution)
     )
@@ -113,13 +111,13 @@ ROWS = (
     ),
     Row(
         "interior",
-        goes_on,
+        continues_interior,
         interior,
         "A warm start from a fit that ended with interior point steps.",
     ),
     Row(
         "bcfw",
-        tall,
+        can_switch,
         bcfw_then_interior,
         "Many weights: block steps; then interior, if they are far from the optimum after five epochs.",
         "benchmarks/results/submodular_sets.csv",
@@ -135,7 +133,7 @@ ROWS = (
 
 
 def default(model: Any, problem: SubmodularF1) -> Solver:
-    """The solver of the first row that holds, under its name."""
+    """Return the solver of the first row that holds, under its name."""
     row = first_that_holds(ROWS, model, problem)
     solver: Any = row.build(model, problem)
     if not hasattr(solver, "name"):

@@ -77,7 +77,7 @@ SOLVERS = {
 
 
 def _check_labels(state: Mapping[str, Any], sizes: Sizes) -> None:
-    """A rule: two classes have two names."""
+    """Check that the names of the labels fit their kind."""
     if "_labels" in state:
         check_answers(state["_labels"], state["classes_"])
 
@@ -86,51 +86,49 @@ def _check_labels(state: Mapping[str, Any], sizes: Sizes) -> None:
 class SubmodularSVC(Explained, LabelClassifier, Iterative):
     """Multi-label classifier with attractive pairs of labels, trained for the example F1.
 
-    A set y of labels scores ``sum_i y_i (coef_[i] . x + intercept_[i]) + sum_{i<j} y_i y_j
-    interaction_[i, j]`` with nonnegative interactions; the best set is found exactly by one
-    minimum cut. Training minimises, over unary weights Z (bias included) and pair weights t >= 0,
+    A set y of labels scores ``sum_i y_i (coef_[i] . x + intercept_[i]) + sum_{i<j} y_i y_j interaction_[i,
+    j]`` with nonnegative interactions; one minimum cut finds the best set exactly. Training minimises, over
+    unary weights Z (bias included) and pair weights t >= 0,
 
         1/2 (|Z|^2 + |t|^2) + C sum_n max_y [ 1 - F1(y, y_n) + score(x_n, y) - score(x_n, y_n) ]
 
-    with F1 = 1 between two empty sets. A pair's interaction is its weight t times its strength,
+    with F1 = 1 between two empty sets. The interaction of a pair is its weight t times its strength,
     `interaction_scale` times the normalised number of samples with both labels. Without pairs
-    (``pair_fraction=0``) this is RML. The paper's lambda is 1 / (C n_samples), its c is
-    `interaction_scale`.
+    (``pair_fraction=0``) this is RML. lambda of the paper is 1 / (C n_samples), its c is `interaction_scale`.
 
     Parameters
     ----------
     C : float, default=1.0
         Weight of the sum of losses.
     interaction_scale : float, default=1.0
-        How freely pairs are used; 0 leaves them out.
+        Scale of the strengths of pairs; 0 leaves pairs out.
     pair_fraction : float in [0, 1], default=0.5
-        Which part of all pairs to keep, the most frequent ones; pairs that never occur are dropped.
+        Fraction of all pairs to keep, the most frequent ones; pairs that never occur are dropped.
     cooccurrence : {"count", "jaccard"}, default="count"
-        Strength of a pair: samples with both labels, relative to the most frequent pair, or to the
-        samples with either label.
+        Strength of a pair: samples with both labels, relative to the most frequent pair, or to the samples
+        with either label.
     inference : {"exact", "fixed_point"}, default="exact"
-        How the most violating set of a sample is found: exactly (branch and bound over majorants
-        of the loss), or by the paper's Algorithm 2, whose answer is often but not always optimal.
-        The gap is proven in both cases, but may stay above `tol` with "fixed_point".
+        How the most violating set of a sample is found: exactly (branch and bound over majorants of the
+        loss), or by Algorithm 2 of the paper, whose set is often but not always optimal. The gap is proven in
+        both cases, but may stay above `tol` with "fixed_point".
     max_nodes : int, default=1000
-        Most branching nodes per sample in exact inference. When they run out, the best set found
-        and a proven bound are used; the gap stays a true gap.
+        Most branching nodes per sample in exact inference. After that, the best set found and a proven bound
+        are used, so the gap is still proven.
     solver : {"auto", "interior", "bcfw", "bundle"}, default="auto"
-        An interior point method, block-coordinate Frank-Wolfe, or cutting planes with a nonnegative
-        block (the paper's method). All reach the same optimum. "interior" solves a system in all weights
-        in every step, by conjugate gradients where they are many: it does not mind how features are scaled.
+        An interior point method, block-coordinate Frank-Wolfe, or cutting planes with a nonnegative block
+        (the paper's method). All reach the same optimum. "interior" solves a system in all weights in every
+        step, by conjugate gradients if they are many; it does not depend on the scale of the features.
         "bundle" uses threads throughout. "auto" is "interior" up to 2,000 weights (labels x features and
-        pairs) and 200 pairs. Beyond it is "bcfw", and "interior" goes on where that is far from the optimum
-        after five passes, if there are fewer features than samples, up to 40,000 labels of all samples
-        together and 1,000 pairs.
+        pairs) and 200 pairs, else "bcfw"; "interior" continues if that is far from the optimum after five
+        passes, with fewer features than samples, up to 40,000 labels of all samples together and 1,000 pairs.
     line_search : bool, default=True
-        Read by "bundle" only: ask for the next plane near the best point between the best
-        weights so far and the minimiser of the model. False is the paper's method.
+        Used by "bundle" only: add the next plane near the best point between the best weights so far and the
+        minimiser of the model. False is the paper's method.
     plane_cache : int, default=20
         How many sets each sample remembers, at n_samples * n_labels bytes for each. "bcfw" remembers twice as
-        many, moves weight among them and to sets that differ in a few labels; with 1 it is the plain method,
-        which has no memory. The line search of "bundle" evaluates them instead of calling inference.
-        "interior" needs at least two, and "auto" gives it one for each label at least.
+        many and moves weight among them and to sets that differ in a few labels; with 1 it is the method
+        without memory. The line search of "bundle" evaluates them instead of running inference. "interior"
+        needs at least two; "auto" gives it at least one per label.
     fit_intercept : bool, default=True
         Add a constant feature, regularised like the others.
     intercept_scaling : float, default=1.0
@@ -142,14 +140,14 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
     time_limit : float or None, default=None
         Seconds after which training stops.
     warm_start : bool, default=False
-        Start from the dual solution of the last fit with the same solver, if it had as many samples
-        and labels ("interior", "bundle"), or the same y and pairs ("bcfw"); C, weights and features may have
-        changed. After other data the fit starts anew, with a warning.
+        Start from the dual solution of the last fit with the same solver, if it had as many samples and
+        labels ("interior", "bundle"), or the same y and pairs ("bcfw"); C, weights and features may differ.
+        Otherwise the fit starts from scratch, with a warning.
     n_jobs : int or None, default=None
         Threads for inference over samples (the steps of "bcfw" use one); None means one, -1 all cores.
     random_state : int, RandomState instance or None, default=0
-        Order of the samples in "bcfw"; None is another one in every fit. The other solvers draw nothing
-        (the block steps that "interior" starts with take one order, always the same).
+        Order of the samples in "bcfw"; None means a different order in every fit. The other solvers are
+        deterministic.
     verbose : int, default=0
 
     Attributes
@@ -159,28 +157,26 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
     interaction_ : array of shape (n_labels, n_labels)
         Symmetric, nonnegative, zero on the diagonal.
     pairs_ : array of shape (n_pairs, 2)
-        The pairs kept, most frequent first; `pair_strength_` their strengths.
+        The pairs, most frequent first; `pair_strength_` are their strengths.
     pair_strength_ : array of shape (n_pairs,)
     classes_ : array of shape (n_labels,)
     constant_labels_ : array of bool of shape (n_labels,)
-        Labels that were the same in all training samples; their constant is predicted.
+        Labels that were constant in training; the model predicts their constant.
     primal_objective_, dual_objective_, duality_gap_ : float
-        The objective (or a proven bound of it where inference was cut short), a lower bound on
-        the optimum, and their relative distance, recomputed from the stored solution.
+        The objective (or a proven bound of it if inference was cut short), a lower bound on the optimum, and
+        their relative distance, recomputed from the stored solution.
     n_iter_ : int
     solver_ : str
-        What ran: the name of the solver, or of one after the other ("sweeps, then newton").
+        The name of the solver, or of several in order ("bcfw, then interior").
     history_ : list of dict
-        One record per iteration: epoch, seconds, primal (of the best weights so far), dual, gap, and
-        active, how many samples it visited.
+        One record per iteration: epoch, seconds, primal (of the best weights so far), dual, gap, and active,
+        the number of samples visited.
     n_features_in_ : int
     feature_names_in_ : array of shape (n_features,)
 
-    Notes
-    -----
-    One iteration costs a pass over X and, per sample, a few cuts of graphs with one node per
-    label. "bcfw" keeps n_samples * (n_labels + n_pairs) floats besides the remembered sets, twice, "bundle"
-    each plane in use as n_labels * (n_features + 1) floats. A cut works on n_labels^2 floats.
+    Notes ----- One iteration costs a pass over X and, per sample, a few cuts of graphs with one node per
+    label. "bcfw" stores n_samples * (n_labels + n_pairs) floats besides the remembered sets, twice; "bundle"
+    stores n_labels * (n_features + 1) floats per plane in use. A cut needs n_labels^2 floats.
 
     References
     ----------
@@ -279,18 +275,18 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         return self
 
     def _note_constants(self, labels: LabelSpace, truth: np.ndarray, weights: np.ndarray | None) -> None:
-        """Find the labels without two sides, and say so."""
+        """Find the constant labels, and warn of them."""
         weight = np.ones((len(truth), 1)) if weights is None else weights[:, None]
         self.constant_labels_, on = constant_labels(2 * truth.astype(np.int8) - 1, weight)
         self._always = self.constant_labels_ & on
         warn_of_constants(labels.names, self.constant_labels_)
 
     def _warn_of_inference(self, pairs: LabelPairs) -> None:
-        """Warn before the first epoch if the gap may never close; without pairs all inference is exact."""
+        """Warn if the gap may never close; without pairs all inference is exact."""
         if self.inference == "fixed_point" and len(pairs):
             warn(
                 "inference='fixed_point' can miss the most violating set of labels, and the duality gap may "
-                "then never reach tol; inference='exact' does not miss it."
+                "then never reach tol; use inference='exact', which does not miss it."
             )
 
     def _problem(self, X: Any, truth: np.ndarray, weights: np.ndarray | None) -> SubmodularF1:
@@ -310,22 +306,22 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         )
 
     def _start(self, problem: SubmodularF1, kind: type[S]) -> S | None:
-        """The solution of the last fit where this one can start from it, None elsewhere."""
+        """Return the solution of the last fit if this one can start from it, else None."""
         recalled = self._recall(problem.truth.shape)
         solution = None if recalled is None else recalled[0]
         if not isinstance(solution, kind):
             return None
         if not solution.fits(problem):
-            warn("warm_start: the last fit had another y or other pairs of labels; starting anew.")
+            warn("warm_start ignored: y or the label pairs differ from the previous fit.")
             return None
         return solution
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the dual solution of a warm start, which holds sets of labels for all samples."""
+        """Leave out the dual solution for warm starts, which contains sets of labels for all samples."""
         return {name: value for name, value in super().__getstate__().items() if name != "_warm"}
 
     def _attributes(self, problem: SubmodularF1, labels: LabelSpace, theta: np.ndarray) -> dict[str, Any]:
-        """The fitted attributes that prediction needs."""
+        """Return the fitted attributes that prediction needs."""
         Z, t = problem.split(theta)
         V = Z.shape[1]
         interaction = np.zeros((V, V))
@@ -344,34 +340,34 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         }
 
     def _unary(self, X: Any) -> tuple[np.ndarray, Arcs]:
-        """Unary scores of every sample, and the graph of the interactions."""
+        """Return unary scores of every sample, and the graph of the interactions."""
         scores = product(X, self.coef_.T) + self.intercept_
         i, j = np.nonzero(np.triu(self.interaction_, 1))
         index = np.column_stack([i, j])
         return scores, weighted_graph(len(self.intercept_), index, self.interaction_[i, j])
 
     def _unary_with_constants(self, X: Any) -> tuple[np.ndarray, Arcs]:
-        """The same for prediction, where constant labels score so that their constant comes out."""
+        """Like `_unary` for prediction: constant labels get scores that give their constant."""
         check_is_fitted(self)
         scores, graph = self._unary(self._read_rows(X, reset=False))
-        # One above zero is on whatever its neighbours are, one below all its interactions is off.
+        # A score above zero switches a label on, one below minus its interactions switches it off.
         off = -1.0 - self.interaction_.sum(axis=1)
         constant = self.constant_labels_
         scores[:, constant] = np.where(self._always, 1.0, off)[constant]
         return scores, graph
 
     def _terms(self, X: Any) -> Terms:
-        """Of the unary scores; what a label gains by its neighbours is in `interaction_`."""
+        # Of the unary scores only; `interaction_` is not part of the explanation.
         check_is_fitted(self)
         W, b, fixed = self.coef_.copy(), self.intercept_.copy(), self.constant_labels_
         W[fixed], b[fixed] = 0.0, np.where(self._always, 1.0, -1.0 - self.interaction_.sum(axis=1))[fixed]
         return linear_terms(self, self._read_rows(X, reset=False), W, b)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Margin of every label: best score of a set with it minus best score of a set without.
+        """Return the margin of every label: the best score of a set with it minus that of a set without it.
 
-        Positive exactly for the labels that `predict` answers; without interactions it is the
-        unary score. Costs one cut for each label that has interactions.
+        It is positive exactly for the labels that `predict` returns; without interactions it is the unary
+        score. Costs one cut for each label with interactions.
         """
         scores, graph = self._unary_with_constants(X)
         with predicting(len(scores), *self.interaction_.shape):
@@ -379,10 +375,10 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         return self._labels.scores(margins)
 
     def predict(self, X: Any) -> Any:
-        """The smallest best set of labels of every sample, in the kind that `fit` was given.
+        """Return the smallest best set of labels of every sample, in the kind given to `fit`.
 
-        For one class per sample it is the class with the largest margin. A cut finds it, so that it is
-        always proven optimal; whether a set that Algorithm 2 finds in training is, `certify_inference` says.
+        For one class per sample it is the class with the largest margin. A cut finds the set, so it is always
+        optimal; `certify_inference` tests the sets that Algorithm 2 finds in training.
         """
         chosen = self._choose(X)
         return self._labels.answer(chosen, like=X)
@@ -395,25 +391,25 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
             return best_sets(scores, graph, self.n_jobs).astype(bool)
 
     def certify_inference(self, X: Any, y: Any, return_sets: bool = False) -> Any:
-        """For which samples the most violating set of ``inference="fixed_point"`` is proven optimal.
+        """Return for which samples the set of ``inference="fixed_point"`` is proven optimal.
 
-        The paper's test (its Algorithm 3 and Theorem 2) at the fitted weights, whatever inference
-        they were trained with: it is sufficient and weak, so that False says nothing. Samples without
-        labels, and all samples of a model without interactions, are inferred exactly. Costs up to
-        n_labels cuts for each sample.
+        The test of the paper (its Algorithm 3 and Theorem 2) at the fitted weights, for any inference in
+        training. It is sufficient, not necessary: False proves nothing. Inference is exact for samples
+        without labels, and for all samples of a model without interactions. Costs up to n_labels cuts per
+        sample.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
         y : array-like, sparse matrix, frame or list of sets
-            The labels of every sample, in the kind that `fit` was given.
+            The labels of every sample, in the kind given to `fit`.
         return_sets : bool, default=False
-            Also return the sets that are judged, first.
+            Also return the tested sets, first.
 
         Returns
         -------
         sets : array of bool of shape (n_samples, n_labels)
-            With `return_sets`: the answers of Algorithm 2, one row per sample.
+            With `return_sets`: the sets of Algorithm 2, one row per sample.
         proven : array of bool of shape (n_samples,)
         """
         check_is_fitted(self)
@@ -432,7 +428,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
 
 
 def complete(X: Any, signs: np.ndarray) -> np.ndarray:
-    """The true sets as 0/1, one per row of X, all of whose entries must be known."""
+    """Return the true sets as 0/1, one per row of X; raise an error if an entry is unknown."""
     check_consistent_length(X, signs)
     if not signs.all():
         raise ValueError(

@@ -1,29 +1,29 @@
-"""Loss-augmented inference for the F-score: which set of labels violates the margin most?
+"""Loss-augmented inference for the F-score: find the set of labels that violates the margin most.
 
 For a sample with scores a, attractive pairs W >= 0 and true set P of n1 = |P| labels,
 
     h(y) = s(y) + 1 - 2 p / (k + n1),   s(y) = sum_i a_i y_i + sum_{i<j} W_ij y_i y_j,
     k = |y|,  p = |y and P|,            h(empty) = 0 when n1 = 0,
 
-which is (8) of Petterson and Caetano, "Submodular multi-label learning", 2011, and the slack (5) of
-y is h(y) - s(P).
+which is (8) of Petterson and Caetano, "Submodular multi-label learning", 2011, and the slack (5) of y is
+h(y) - s(P).
 
-*Exact.* 1/(k + n1) is convex in k, so a line A + B k that touches it from below at one or two
-neighbouring integers gives U(y) = 1 + s(y) - 2 p (A + B k) >= h(y), with equality where it
-touches and where p = 0. As B < 0, U is again unary scores and attractive pairs, one cut. Its
-maximum is convex in the slope B: bisection over the chords through k0 and k0 + 1, then secant
-steps over the lines through one integer, find the best bound. What is not settled so branches on
-a label, after fixing the labels of the fixed point, which belong to some optimum (Theorem 1).
+*Exact.* 1/(k + n1) is convex in k, so a line A + B k that touches it from below at one or two neighbouring
+integers gives U(y) = 1 + s(y) - 2 p (A + B k) >= h(y), with equality where it touches and where p = 0. As B <
+0, U is again a sum of unary scores and attractive pairs: one cut. The maximum of U is convex in the slope B.
+Bisection over the chords through k0 and k0 + 1, then secant steps over the lines through one integer,
+minimise this bound. If a gap remains, the search branches on a label, after switching on the labels of the
+fixed point, which belong to some optimum (Theorem 1).
 
-*Fixed point* (Algorithm 2). With the loss at a fixed cardinality k, h_k(y) = s(y) + 1 - 2 p / (k + n1)
-is one cut, and the size of its largest maximiser grows with k. The greatest k that equals the size
-of its own maximiser is reached by iterating k <- |y_k| downward from V. The answer lies inside some
-optimum but need not be one; Algorithm 3 and Theorem 2 sometimes prove that it is.
+*Fixed point* (Algorithm 2). With the loss at a fixed cardinality k, h_k(y) = s(y) + 1 - 2 p / (k + n1) is one
+cut, and the size of its largest maximiser grows with k. Iterating k <- |y_k| downward from V finds the
+greatest k that equals the size of its own maximiser. The set found is inside some optimum but need not be
+one; Algorithm 3 and Theorem 2 sometimes prove that it is.
 
-Both need a label in P and a pair; `maxmargin.submodular.inference` answers for the other samples.
+Both need a label in P and a pair; `problem.worst_sets` handles the other samples.
 
-At the end are sums over the sets that samples remember, which the interior point method takes many of: scores
-of sets, T holding the weights of pairs above its diagonal, and sums over the labels and pairs of sets.
+The sums over remembered sets at the end are for the interior point method: scores of sets, with the weights
+of pairs above the diagonal of T, and sums over the labels and pairs of sets.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from maxmargin.submodular.cut_loops import (
     ON,
     ROUNDING,
     SMALLEST,
-    CutRoom,
+    CutWorkspace,
     Graph,
     copy,
     fill,
@@ -48,8 +48,7 @@ from maxmargin.submodular.cut_loops import (
     set_score,
 )
 
-# Most secant steps of one node. They end by themselves once a step no longer helps, and the bound is
-# valid after any number of them.
+# Most secant steps of one node; the bound is valid after any number of them.
 SECANTS = 12
 
 
@@ -62,32 +61,32 @@ class Example(NamedTuple):
     graph: Graph
 
 
-class SearchRoom(NamedTuple):
+class SearchWorkspace(NamedTuple):
     """Workspace of inference: states and sets of labels, nodes and their bounds, scores, cuts."""
 
     state: np.ndarray
-    wake: np.ndarray
+    shrinking: np.ndarray
     trial: np.ndarray
     small: np.ndarray
     large: np.ndarray
     stack: np.ndarray
     bounds: np.ndarray
     u: np.ndarray
-    cuts: CutRoom
+    cuts: CutWorkspace
 
     @classmethod
-    def empty(cls, V: int) -> SearchRoom:
-        """Workspace for inference with V labels."""
-        state, wake, trial, small, large = np.zeros((5, V), np.uint8)
+    def empty(cls, V: int) -> SearchWorkspace:
+        """Allocate a workspace for inference with V labels."""
+        state, shrinking, trial, small, large = np.zeros((5, V), np.uint8)
         stack, bounds = np.empty((V + 2, V), np.uint8), np.empty(V + 2)
-        return cls(state, wake, trial, small, large, stack, bounds, np.empty(V), CutRoom.empty(V))
+        return cls(state, shrinking, trial, small, large, stack, bounds, np.empty(V), CutWorkspace.empty(V))
 
 
 class Answer(NamedTuple):
-    """What inference found for all samples at one theta.
+    """The sets found for all samples at one theta.
 
-    `slack[n]` belongs to `sets[n]`; `bound[n]` is no smaller than any slack of sample n, and
-    equal to `slack[n]` (to rounding) where the answer is optimal.
+    `slack[n]` belongs to `sets[n]`. `bound[n]` is at least any slack of sample n, and equals `slack[n]` (up
+    to rounding) if the set is optimal.
     """
 
     sets: np.ndarray
@@ -97,7 +96,7 @@ class Answer(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """The sets that Algorithm 2 found, h of them, and whether Algorithm 3 proves them optimal."""
+    """The sets of Algorithm 2, their h, and whether Algorithm 3 proves them optimal."""
 
     sets: np.ndarray
     values: np.ndarray
@@ -106,7 +105,7 @@ class Proof(NamedTuple):
 
 @helper
 def size_and_hits(truth, y):
-    """k = |y| and p = |y and P|."""
+    """Return k = |y| and p = |y and P|."""
     size, hits = np.int64(0), np.int64(0)
     for i in range(y.shape[0]):
         size += y[i]
@@ -116,7 +115,7 @@ def size_and_hits(truth, y):
 
 @helper(hot=True)
 def count(y):
-    """|y|."""
+    """Return |y|."""
     size = np.int64(0)
     for i in range(y.shape[0]):
         size += y[i]
@@ -125,26 +124,26 @@ def count(y):
 
 @helper(hot=True)
 def f1_loss(size, hits, n1):
-    """1 - F1 (1) of a set of `size` labels, `hits` of them true; 0 between two empty sets."""
+    """Return 1 - F1 (1) of a set of `size` labels, `hits` of them true; 0 between two empty sets."""
     return 1.0 - 2.0 * hits / (size + n1) if size + n1 > 0 else 0.0
 
 
 @helper(hot=True)
 def increment(k, further, n1):
-    """What the score of a true label gains when the cardinality grows from k to `further` (10)."""
+    """Return the gain (10) of a true label when the cardinality grows from k to `further`."""
     return 2.0 * (further - k) / ((further + n1) * (k + n1))
 
 
 @helper
 def augmented_score(example, y):
-    """h(y), the objective (8) up to a constant."""
+    """Return h(y), the objective (8) up to a constant."""
     size, hits = size_and_hits(example.truth, y)
     return set_score(example.a, example.graph, y) + f1_loss(size, hits, example.n1)
 
 
 @helper(hot=True)
 def keep_better(value, best, trial, y):
-    """Write `trial` over y when its value is above the best; answers the best value."""
+    """Copy `trial` to y if its value is above the best; return the best value."""
     if value > best:
         copy(y, trial)
         return value
@@ -153,7 +152,7 @@ def keep_better(value, best, trial, y):
 
 @helper(hot=True)
 def rounding(a, total):
-    """Values of h closer than this count as equal: their sums are rounded by about as much."""
+    """Return the difference of two values of h below which they count as equal."""
     scale = 1.0
     for i in range(a.shape[0]):
         scale = max(scale, abs(a[i]), total[i])
@@ -162,7 +161,7 @@ def rounding(a, total):
 
 @helper(hot=True)
 def chords(state):
-    """The least and the largest k whose chord, through k and k + 1, the decided labels allow."""
+    """Return the smallest and the largest k whose chord, through k and k + 1, the decided labels allow."""
     low, high = 0, state.shape[0] - 1
     for i in range(state.shape[0]):
         low += state[i] == ON
@@ -172,9 +171,9 @@ def chords(state):
 
 @helper(hot=True)
 def fix_and_branch(a, straddled, state, trial, small, large):
-    """Switch the labels of the fixed point (`trial`) on; answer the label to branch on, -1 for none.
+    """Switch on the labels of the fixed point (`trial`); return the label to branch on, or -1.
 
-    Preferred are labels that the maximisers on either side of the bound dispute, then large scores.
+    Labels in which the maximisers on both sides of the bound differ come first, then large scores.
     """
     choice, contested, strength = -1, False, -1.0
     for i in range(a.shape[0]):
@@ -189,10 +188,10 @@ def fix_and_branch(a, straddled, state, trial, small, large):
 
 @helper
 def fixed_point(example, state, u, cuts, y):
-    """Algorithm 2: the greatest fixed point of k -> |largest maximiser of h_k|, written into y.
+    """Algorithm 2: write the greatest fixed point of k -> |largest maximiser of h_k| into y.
 
-    Labels that leave the maximiser stay off, so `state` ends as a record of them. Answers its size, and what
-    its cut can have missed.
+    Labels that leave the maximiser stay off, also in `state`. Returns the size of y, and the score that the
+    last cut may have lost to rounding.
     """
     a, truth, n1, graph = example
     V = a.shape[0]
@@ -215,13 +214,13 @@ def fixed_point(example, state, u, cuts, y):
 
 
 @helper
-def best_addition(example, size, room, y):
-    """Algorithm 3: a bound of the gain in h_k, at k = |y|, of sets that contain y and one label more.
+def best_addition(example, size, work, y):
+    """Algorithm 3: return a bound of the gain in h_k, at k = |y|, of sets that contain y and one label more.
 
-    This is the maximum of beta in (14); minus infinity when y is everything already.
+    This is the maximum of beta in (14), or minus infinity if y contains all labels.
     """
     a, truth, n1, graph = example
-    u, state, trial, V = room.u, room.state, room.trial, a.shape[0]
+    u, state, trial, V = work.u, work.state, work.trial, a.shape[0]
     price = 2.0 / (size + n1)
     for i in range(V):
         u[i] = a[i] - price * truth[i]
@@ -231,7 +230,7 @@ def best_addition(example, size, room, y):
     for i in range(V):
         if not y[i]:
             state[i] = ON
-            missed = maximise(u, 0.0, truth, state, graph, SMALLEST, room.cuts, trial)
+            missed = maximise(u, 0.0, truth, state, graph, SMALLEST, work.cuts, trial)
             state[i] = FREE
             best = max(best, set_score(u, graph, trial) + missed - here)
     return best
@@ -239,53 +238,53 @@ def best_addition(example, size, room, y):
 
 @helper(hot=True)
 def line_of(met, m, touch):
-    """Level and tilt of U of a set as a function of the slope; `met` holds 1 + s, p and k of the set."""
+    """Return level and tilt of U as a function of the slope; `met` is (1 + s, p, k) of a set."""
     score, hits, size = met
     return score - 2.0 * hits * touch, 2.0 * hits * (size - m)
 
 
 @compiled
-def exact_search(scores, truth, graph, max_nodes, chosen, hints, answer, room):
-    """Solve (4), the maximum of h, by branch and bound for the chosen samples, all over the same pairs.
+def exact_search(scores, truth, graph, max_nodes, chosen, hints, answer, work):
+    """Maximise h (4) by branch and bound for the chosen samples, all with the same pairs and n1 >= 1.
 
-    Every n1 >= 1. The bound is equal to the slack, up to rounding, unless `max_nodes` ended the search. It
-    contains what nodes left open because their values count as equal, and what all cuts can have missed.
-    `hints[n]` is the cardinality at which the search of sample n starts, and is replaced by the one to start
-    with next time: a guess that saves cuts and settles nothing.
+    The bound equals the slack, up to rounding, unless `max_nodes` ends the search. It includes nodes that
+    were closed because their values count as equal, and the scores that cuts may lose. `hints[n]` is the
+    cardinality at which the search of sample n starts; it is replaced by a better one for the next search. It
+    saves cuts and changes no result.
 
     A node lowers its bound by cuts, first over the chords through k and k + 1: a maximiser with more than k
-    labels asks for a flatter chord, one with fewer for a steeper one, and the last of each kind stay in
-    `large` and `small`. Then over the lines through 1/(m + n1) at the m where both meet. There
+    labels asks for a flatter chord, one with fewer for a steeper one. The last of each kind stay in `large`
+    and `small`. Then over the lines through 1/(m + n1) at the m where both meet. There
 
         U(y) = level(y) - 2 p (k - m) B   with   level(y) = 1 + s(y) - 2 p / (m + n1):
 
-    `large` (k > m) rules for steep slopes B, `small` (k < m) for flat ones, and where they cross is the
-    next cut.
+    `large` (k > m) is the maximiser for steep slopes B, `small` (k < m) for flat ones; the next cut is at the
+    slope where they cross.
     """
-    state, trial, small, large, u = room.state, room.trial, room.small, room.large, room.u
+    state, trial, small, large, u = work.state, work.trial, work.small, work.large, work.u
     for n in chosen:
         a, hint, y = scores[n], hints[n], answer.sets[n]
         example = Example(a, truth[n], count(truth[n]), graph)
         n1 = example.n1
-        # The true set is the first candidate, so that no slack is negative.
+        # The true set is the first candidate, so no slack is negative.
         copy(y, truth[n])
         best = at_truth = set_score(a, graph, y)
-        closed, missed, settled = -np.inf, 0.0, rounding(a, graph.total)
+        closed, missed, tie = -np.inf, 0.0, rounding(a, graph.total)
         nodes, depth, first_hint = 0, 1, hint
-        fill(room.stack[0], FREE)
-        room.bounds[0] = np.inf
+        fill(work.stack[0], FREE)
+        work.bounds[0] = np.inf
         while depth > 0:
             depth -= 1
-            bound = room.bounds[depth]
-            if bound <= best + settled or nodes == max_nodes:
-                # A node that is never opened counts with the bound of its parent.
+            bound = work.bounds[depth]
+            if bound <= best + tie or nodes == max_nodes:
+                # A node that is not opened counts with the bound of its parent.
                 closed = max(closed, bound)
                 continue
             nodes += 1
-            copy(state, room.stack[depth])
+            copy(state, work.stack[depth])
             low, high = chords(state)
             if high < low:
-                # Every label is decided.
+                # All labels are decided.
                 for i in range(a.shape[0]):
                     trial[i] = state[i] == ON
                 best = keep_better(augmented_score(example, trial), best, trial, y)
@@ -294,7 +293,8 @@ def exact_search(scores, truth, graph, max_nodes, chosen, hints, answer, room):
             k, secants, crossing = min(max(hint, low), high), 0, -np.inf
             small_met, large_met = False, False
             below = above = (0.0, np.int64(0), np.int64(0))
-            while bound > best + settled:
+            while bound > best + tie:
+                # The line intercept + slope k: a chord as long as some are left, then a secant step.
                 chord = low <= high
                 if chord:
                     slope = -1.0 / ((k + n1) * (k + 1 + n1))
@@ -310,10 +310,10 @@ def exact_search(scores, truth, graph, max_nodes, chosen, hints, answer, room):
                     intercept = touch - slope * low
                     crossing = small_level - small_tilt * slope
                     secants += 1
-                # p k is p plus the pairs with at least one label in P, twice for two: the family of the cut.
+                # p k is p plus the pairs with labels in P, counted once for each: the family of the cut.
                 for i in range(a.shape[0]):
                     u[i] = a[i] - 2.0 * (intercept + slope) * truth[n, i]
-                missed += maximise(u, -2.0 * slope, truth[n], state, graph, SMALLEST, room.cuts, trial)
+                missed += maximise(u, -2.0 * slope, truth[n], state, graph, SMALLEST, work.cuts, trial)
                 score = 1.0 + set_score(a, graph, trial)
                 size, hits = size_and_hits(truth[n], trial)
                 upper = score - 2.0 * hits * (intercept + slope * size)
@@ -328,54 +328,53 @@ def exact_search(scores, truth, graph, max_nodes, chosen, hints, answer, room):
                     copy(small, trial)
                     high = k - 1 if chord else high
                 k = (low + high) // 2
-                if upper <= crossing + settled:
+                if upper <= crossing + tie:
                     break
             if nodes == 1:
                 first_hint = hint
-            if bound > best + settled:
-                # By Theorem 1, which holds under forced labels too, some optimum of this node contains the
-                # fixed point, so that only labels outside of it are branched on.
-                copy(room.wake, state)
-                missed += fixed_point(example, room.wake, u, room.cuts, trial)[1]
+            if bound > best + tie:
+                # By Theorem 1, which also holds with forced labels, some optimum of this node contains the
+                # fixed point, so only labels outside of it need branching.
+                copy(work.shrinking, state)
+                missed += fixed_point(example, work.shrinking, u, work.cuts, trial)[1]
                 best = keep_better(augmented_score(example, trial), best, trial, y)
-            if bound <= best + settled:
+            if bound <= best + tie:
                 closed = max(closed, bound)
                 continue
             choice = fix_and_branch(a, small_met and large_met, state, trial, small, large)
             if choice < 0:
                 continue
-            # The last one on the stack is visited first.
-            for way in (OFF, ON):
-                copy(room.stack[depth], state)
-                room.stack[depth, choice] = way
-                room.bounds[depth] = bound
+            # The last node on the stack is visited first.
+            for side in (OFF, ON):
+                copy(work.stack[depth], state)
+                work.stack[depth, choice] = side
+                work.bounds[depth] = bound
                 depth += 1
         answer.slack[n], answer.bound[n] = best - at_truth, max(best, closed) + missed - at_truth
         answer.nodes[n], hints[n] = nodes, first_hint
 
 
 @compiled
-def fixed_point_batch(scores, truth, graph, proving, chosen, proof, room):
-    """Algorithm 2 for each sample that is chosen, and with `proving` whether it is optimal (Theorem 2, (15)).
+def fixed_point_batch(scores, truth, graph, proving, chosen, proof, work):
+    """Run Algorithm 2 for each chosen sample and, with `proving`, test its optimality (Theorem 2, (15)).
 
-    Nothing repairs the answer here: h may be below that of the true set. Theorem 2 does not hold for an empty
-    true set.
+    h of the result may be below that of the true set. Theorem 2 does not hold for an empty true set.
     """
     V = scores.shape[1]
     for n in chosen:
         example, y = Example(scores[n], truth[n], count(truth[n]), graph), proof.sets[n]
-        fill(room.state, FREE)
-        size, _ = fixed_point(example, room.state, room.u, room.cuts, y)
+        fill(work.state, FREE)
+        size, _ = fixed_point(example, work.state, work.u, work.cuts, y)
         proof.values[n] = augmented_score(example, y)
         if proving:
-            # (15): gamma of (14) is at most what all n1 true labels gain when the set grows to V.
+            # (15): gamma of (14) is at most the gain of all n1 true labels when the set grows to V.
             further = increment(size, V, example.n1) * example.n1
-            proof.proven[n] = best_addition(example, size, room, y) + further <= 0
+            proof.proven[n] = best_addition(example, size, work, y) + further <= 0
 
 
 @helper(hot=True)
 def score_of(scores, T, y, on):
-    """Score of one set; `on` is room for its labels."""
+    """Return the score of one set; `on` is workspace for its labels."""
     size, total = 0, 0.0
     for i in range(y.shape[0]):
         if y[i]:
@@ -402,7 +401,7 @@ def add_set(weight, y, on, labels, joint):
 
 @compiled
 def rise_batch(scores, T, truth, sets, known, on, rise):
-    """Score of every known set minus that of the true one; zero for the others."""
+    """Write the score of every known set minus that of the true one; zero for the others."""
     for n in range(scores.shape[0]):
         here = score_of(scores[n], T, truth[n], on)
         for k in range(known.shape[1]):
@@ -411,7 +410,7 @@ def rise_batch(scores, T, truth, sets, known, on, rise):
 
 @compiled
 def gather_batch(weights, truth, sets, on, labels, joint):
-    """Sum of weights[n, k] (set minus true set): into the labels of every sample, into the pairs of all."""
+    """Add weights[n, k] (set minus true set) to the labels of each sample and to the pairs of all."""
     for n in range(weights.shape[0]):
         total = 0.0
         for k in range(weights.shape[1]):

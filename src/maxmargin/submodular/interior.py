@@ -1,7 +1,7 @@
 """Interior point method for 1/2 |theta|^2 + sum_n c_n max_y [...] with a nonnegative block.
 
-Every sample n remembers some sets k. With v_nk(theta) = loss + score(set) - score(truth), the part of
-(3) that they span is the quadratic program
+Every sample n remembers some sets k. With v_nk(theta) = loss + score(set) - score(truth), the part of (3)
+that they span is the quadratic program
 
     min  1/2 |theta|^2 + sum_n c_n xi_n    so that  s_nk = xi_n - v_nk(theta) >= 0,  t >= 0,
 
@@ -9,30 +9,30 @@ t the pair weights in theta. With multipliers alpha_nk and r its optimum is wher
 
     theta + sum_nk alpha_nk a_nk = (0, r),   sum_k alpha_nk = c_n,   alpha_nk s_nk = 0,   t_e r_e = 0,
 
-a_nk the gradient of v_nk. An epoch takes one step of Mehrotra's predictor and corrector towards it,
-asks inference for the most violating set of every sample, at the new theta and at the one that a full
-step would have reached, and remembers the sets that are new: the program grows while it is being solved.
-The step is that of `maxmargin.core.listed_qp`. The gradient a_nk is (x_n, bias) times the change of labels,
-and a block of H for two labels is X' diag(.) X.
+a_nk the gradient of v_nk. An epoch takes one step of Mehrotra's predictor and corrector towards it, runs
+inference at the new theta and at the end of the full step, and remembers the sets that are new: the program
+grows while it is solved. The step is that of `maxmargin.core.listed_qp`. The gradient a_nk is (x_n, bias)
+times the change of labels, and a block of H for two labels is X' diag(.) X.
 
-*Factored.* H has as many rows as theta, so that ill scaled features cost nothing, and many of them much.
+*Factored.* H has as many rows as theta. The scale of the features does not matter; the number of weights
+does.
 
-*Iterated*, by conjugate gradients. A product with H takes two passes over X. What makes H ill conditioned is
-that some sums over k are large: they are few directions U for each sample, in the space of labels, and
+*Iterated*, by conjugate gradients. A product with H takes two passes over X. H is ill-conditioned because
+some sums over k are large. They are few directions U per sample, in the space of labels, and
 
     (B + U U')^-1 = B^-1 - B^-1 U (I + U' B^-1 U)^-1 U' B^-1,     B = I + diag(0, r / t),
 
-with the `largest` of them, from a matrix of their number and the products x_n.x_m, leaves little to do. The
-residual of a step is part of the gap, 1/2 |residual|^2 of it, which says when to stop.
+with the `largest` of them, from a matrix of their number and the products x_n.x_m, is a good preconditioner.
+The residual of a step contributes 1/2 |residual|^2 to the gap, which is the stopping rule.
 
-Sets are worth more than steps: a program with few of them knows little of P, and its path leads far away
-from the optimum. So on large problems one epoch of block steps (`maxmargin.submodular.bcfw`) comes first,
-which finds many sets at a price below that of one step; on rows with shorter columns, where some are long.
-A sample whose multipliers or slacks would turn negative moves less far than the others, or raises its bound
-xi, instead of stopping all of them.
+Sets matter more than steps: a program with few sets is a poor model of P, and its path leads far away from
+the optimum. So large problems start with one epoch of block steps (`maxmargin.submodular.bcfw`), which finds
+many sets for less than the price of one step; if some columns are long, on rows with shorter columns. A
+sample whose multipliers or slacks would turn negative moves less far than the others, or raises its bound xi,
+instead of stopping all of them.
 
-alpha, scaled to sum_k alpha_nk = c_n, is a point of the dual at every epoch, and P is asked for with
-inference: the gap is as true as that of the other methods.
+alpha, scaled to sum_k alpha_nk = c_n, is a point of the dual at every epoch, and inference gives P: the gap
+is a certificate, as in the other methods.
 """
 
 from __future__ import annotations
@@ -55,35 +55,35 @@ from maxmargin.submodular import inference_loops as loops
 from maxmargin.submodular.bcfw import ClippedBCFW
 from maxmargin.submodular.problem import SubmodularF1
 
-# Up to this many labels, of all samples together, block steps save nothing.
+# Block steps are skipped if all samples together have at most this many labels.
 FEW = 10_000
-# A residual that makes so many times what the products alpha s make of the gap is far from settled.
+# Ratio of 1/2 |residual|^2 to the products alpha s above which the residual dominates the gap.
 FAR = 1000.0
-# The products are not aimed below this part of P, or of what the residual makes of the gap if that is less:
-# H would be singular to rounding before the multipliers of long rows are right.
+# Smallest target of the products, relative to P and to 1/2 |residual|^2: with smaller ones, H would be
+# singular to rounding before the multipliers of long rows are accurate.
 AIM = 3e-4
-# Sums over sets with so many entries take NumPy no longer than loops, and nothing is compiled.
+# Sums over sets with at most this many entries use NumPy, so that nothing is compiled.
 FEW_ENTRIES = 100_000
-# Multipliers and slacks shrink to no less than the rest of this part, as is usual in such methods.
+# Largest relative decrease of multipliers and slacks in a step.
 BACK = 0.9
-# Of this part of the samples, those that are stopped first, multipliers and slacks are held there; of a fifth
-# of it where the residual outweighs all products alpha s by far, as with unscaled features.
+# Fraction of the samples that may limit the step before all others stop; a fifth of it if the residual
+# dominates the gap, as with unscaled features.
 HELD = 0.05
-# Most of a sample's weight that a new set gets, and what all sets get of it at the start.
+# Largest share of a new set, and share of the centred point at the start.
 SHARE = 0.3
-# The products alpha s at the start, in costs of a sample.
+# Products alpha s at the start, in units of the cost of a sample.
 LEVEL = 0.1
-# Where a new set lies above xi, xi moves so much farther than it.
+# If a new set is above xi, xi moves above it by this fraction of the difference.
 MARGIN = 0.1
-# Epochs of block steps where columns are long.
+# Epochs of block steps if columns are long.
 EPOCHS = 8
-# A set is new when its value stands out by more than this part of it: the rest is rounding.
+# A smaller relative difference of two values is rounding.
 ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class InteriorSolution:
-    """The best theta met; remembered sets of every sample (`known` places), and their shares at the best D.
+    """The best theta; remembered sets of every sample (`known` places), and their shares at the best D.
 
     Sets give valid planes for any features, costs and pairs, so they can start another fit.
     """
@@ -94,14 +94,14 @@ class InteriorSolution:
     share: np.ndarray
 
     def fits(self, problem: SubmodularF1) -> bool:
-        """Whether the sets are sets of this problem's samples."""
+        """Return whether the sets are sets of the samples of this problem."""
         return (self.sets.shape[0], self.sets.shape[2]) == problem.truth.shape
 
 
 class Planes:
     """The remembered sets of the samples, and the planes v = loss + rise of the score behind them.
 
-    `known` tells which places are in use. Samples without cost have none.
+    `known` marks the places in use. Samples without cost have none.
     """
 
     def __init__(self, problem: SubmodularF1, sets: np.ndarray, known: np.ndarray) -> None:
@@ -110,7 +110,7 @@ class Planes:
         self.loss = np.stack([problem.losses(sets[:, k]) for k in range(sets.shape[1])], axis=1)
 
     def add(self, samples: np.ndarray, places: np.ndarray, sets: np.ndarray) -> None:
-        """Put the set of each of the samples in its place; a place more is made where it is needed."""
+        """Put the set of each of the samples in its place; a new place is appended if needed."""
         if places.max(initial=0) == self.sets.shape[1]:
             self.sets = np.concatenate([self.sets, self.problem.truth[:, None]], axis=1)
             self.known = np.pad(self.known, [(0, 0), (0, 1)])
@@ -119,11 +119,11 @@ class Planes:
         self.loss[samples, places] = self.problem.losses(sets)[samples]
 
     def image(self, weights: np.ndarray) -> np.ndarray:
-        """sum_nk weights_nk a_nk, a vector like theta."""
+        """Return sum_nk weights_nk a_nk, a vector like theta."""
         return image_of(self.problem, self.sets, weights)
 
     def rise(self, theta: np.ndarray) -> np.ndarray:
-        """a_nk . theta: how much every v_nk gains from theta = 0."""
+        """Return a_nk . theta, the change of every v_nk from theta = 0."""
         scores, T = self.scores(theta)
         truth = self.problem.truth
         if self.sets.size <= FEW_ENTRIES:
@@ -136,7 +136,7 @@ class Planes:
         return rise
 
     def scores(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Unary scores of all samples, and the matrix of the pair weights."""
+        """Return unary scores of all samples, and the matrix of the pair weights."""
         Z, t = self.problem.split(theta)
         V = Z.shape[1]
         T = np.zeros((V, V))
@@ -145,7 +145,7 @@ class Planes:
 
 
 def image_of(problem: SubmodularF1, sets: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """sum_nk weights_nk (phi(x^n, set_nk) - phi(x^n, y^n)), a vector like theta."""
+    """Return sum_nk weights_nk (phi(x^n, set_nk) - phi(x^n, y^n)), a vector like theta."""
     N, V = problem.truth.shape
     i, j = problem.pairs.index.T
     if sets.size <= FEW_ENTRIES:
@@ -160,17 +160,17 @@ def image_of(problem: SubmodularF1, sets: np.ndarray, weights: np.ndarray) -> np
     return problem.features(labels, joint[i, j])
 
 
-def _features(problem: SubmodularF1) -> np.ndarray:
-    """The rows, dense and in double precision, with the bias."""
+def dense_features(problem: SubmodularF1) -> np.ndarray:
+    """Return the rows, dense and in double precision, with the bias."""
     X = problem.rows.matrix
     X = X.toarray() if hasattr(X, "toarray") else X
     return np.hstack([X.astype(np.float64), np.full((len(X), 1), problem.bias)])
 
 
 class SetEquations(Equations):
-    """The equations of a step over the planes of sets; a subclass says how H is inverted."""
+    """The equations of a step over the planes of sets; a subclass inverts H."""
 
-    # Whether it is meant for many weights. Then a newcomer moves theta(alpha) far, and enters softly.
+    # Whether it is meant for many weights: then a new set moves theta(alpha) far, and gets a small share.
     many: ClassVar[bool]
 
     def __init__(self, planes: Planes, point: Point) -> None:
@@ -180,7 +180,7 @@ class SetEquations(Equations):
     @classmethod
     @abstractmethod
     def of(cls, problem: SubmodularF1) -> Callable[[Planes, Point], SetEquations]:
-        """This way for the points of one problem."""
+        """Return a constructor for the points of one problem."""
 
     def sums(self, values: np.ndarray) -> np.ndarray:
         return np.asarray(values.sum(axis=1))
@@ -196,33 +196,33 @@ class SetEquations(Equations):
 
 
 class Factored(SetEquations):
-    """With H factorised; X has the bias as its last column."""
+    """The equations with H factorised; X has the bias as its last column."""
 
     many = False
 
     @classmethod
     def of(cls, problem: SubmodularF1) -> Callable[[Planes, Point], SetEquations]:
-        return partial(cls, X=_features(problem))
+        return partial(cls, X=dense_features(problem))
 
     def __init__(self, planes: Planes, point: Point, X: np.ndarray) -> None:
         super().__init__(planes, point)
         self.factor = cho_factor(self._matrix(X), lower=True, overwrite_a=True)
 
     def _matrix(self, X: np.ndarray, negligible: float = 1e-4) -> np.ndarray:
-        """The lower triangle of H, the weights of one label side by side, pairs last.
+        """Return the lower triangle of H, with the weights of one label contiguous and pairs last.
 
-        Samples that add less than `negligible` to I are left out: it is clear which set they take.
+        Samples that add less than `negligible` to I are left out: one of their sets has all the weight.
         """
-        labels, pairs = self._apart()
+        labels, pairs = self._centred()
         counted = np.einsum("nkv,nkv->n", labels, labels) * self.planes.problem.squares
         counted += np.einsum("nke,nke->n", pairs, pairs)
         X, labels, pairs = (part[counted > negligible] for part in (X, labels, pairs))
-        spread = np.matmul(labels.transpose(0, 2, 1), labels)
+        squares = np.matmul(labels.transpose(0, 2, 1), labels)
         crossed = np.matmul(labels.transpose(0, 2, 1), pairs)
         width, V = X.shape[1], labels.shape[2]
         end = width * V
         H = np.zeros((end + len(self.point.t),) * 2)
-        _write_products(X, spread, H)
+        _write_products(X, squares, H)
         for a in range(V):
             H[end:, a * width : (a + 1) * width] = crossed[:, a].T @ X
         flat = pairs.reshape(pairs.shape[0] * pairs.shape[1], len(self.point.t))
@@ -233,8 +233,8 @@ class Factored(SetEquations):
         diagonal *= 1.0 + ROUNDING
         return H
 
-    def _apart(self) -> tuple[np.ndarray, np.ndarray]:
-        """sqrt(d_nk) (a_nk - mean_n) without x_n: labels, and pairs times their strengths."""
+    def _centred(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return sqrt(d_nk) (a_nk - mean_n) without x_n: labels, and pairs times their strengths."""
         problem, sets = self.planes.problem, self.planes.sets
         i, j = problem.pairs.index.T
         root, weights = np.sqrt(self.d)[:, :, None], self.d / self.total[:, None]
@@ -248,14 +248,14 @@ class Factored(SetEquations):
         return np.concatenate([solved[: Z.size].reshape(Z.shape[::-1]).T.ravel(), solved[Z.size :]])
 
 
-def _write_products(X: np.ndarray, spread: np.ndarray, H: np.ndarray) -> None:
-    """Write sum_n spread_n (x) x_n x_n' into H, without the blocks above the diagonal.
+def _write_products(X: np.ndarray, squares: np.ndarray, H: np.ndarray) -> None:
+    """Write sum_n squares_n (x) x_n x_n' into H, without the blocks above the diagonal.
 
-    Both factors are symmetric, so that a quarter of all products is enough.
+    Both factors are symmetric, so a quarter of all products is enough.
     """
     width = X.shape[1]
-    a, b = np.tril_indices(spread.shape[1])
-    weights, columns = np.ascontiguousarray(spread[:, a, b].T), np.ascontiguousarray(X.T)
+    a, b = np.tril_indices(squares.shape[1])
+    weights, columns = np.ascontiguousarray(squares[:, a, b].T), np.ascontiguousarray(X.T)
     blocks = np.empty((len(a), width, width))
     for i in range(width):
         blocks[:, i, : i + 1] = weights @ (columns[: i + 1] * columns[i]).T
@@ -263,25 +263,25 @@ def _write_products(X: np.ndarray, spread: np.ndarray, H: np.ndarray) -> None:
         H[row : row + width, column : column + width] = np.tril(block) + np.tril(block, -1).T
 
 
-def _products(problem: SubmodularF1) -> np.ndarray:
-    """x_n . x_m of all samples, with the bias."""
+def row_products(problem: SubmodularF1) -> np.ndarray:
+    """Return x_n . x_m of all samples, with the bias."""
     X = problem.rows.matrix.astype(np.float64)
     K = X @ X.T
     return (K.toarray() if hasattr(K, "toarray") else np.asarray(K)) + problem.bias**2
 
 
 class Iterated(SetEquations):
-    """With conjugate gradients; K holds the products of the rows, bias included.
+    """The equations solved by conjugate gradients; K are the products of the rows, bias included.
 
     Parameters
     ----------
     largest : int
-        So many directions are inverted exactly by the preconditioner,
+        Most directions that the preconditioner inverts exactly.
     least : float
-        of those that add more than this to I.
+        Smallest size of such a direction, relative to I.
     accuracy : float
-        The part of the sum of all products alpha s that 1/2 |residual|^2 may be in the last system of a step;
-        ten times as much in the one before.
+        1/2 |residual|^2 in the last system of a step, relative to the sum of all products alpha s; ten times
+        as much in the first one.
     most : int
         Largest number of products with H.
     """
@@ -290,7 +290,7 @@ class Iterated(SetEquations):
 
     @classmethod
     def of(cls, problem: SubmodularF1) -> Callable[[Planes, Point], SetEquations]:
-        return partial(cls, K=_products(problem))
+        return partial(cls, K=row_products(problem))
 
     def __init__(
         self,
@@ -308,9 +308,9 @@ class Iterated(SetEquations):
         products = float(np.sum(point.alpha * point.slack, where=planes.known)) + float(point.t @ point.r)
         self.goals = [10 * accuracy * products, accuracy * products]
         self.most, self.start = most, np.zeros(planes.problem.dimension)
-        self._direct(K, largest, least)
+        self._build_preconditioner(K, largest, least)
 
-    def _direct(self, K: np.ndarray, largest: int, least: float) -> None:
+    def _build_preconditioner(self, K: np.ndarray, largest: int, least: float) -> None:
         """Find the directions, and factorise the matrix that inverts them."""
         problem, sets = self.planes.problem, self.planes.sets
         labels = sets.astype(np.float64)
@@ -321,7 +321,7 @@ class Iterated(SetEquations):
         if sizes.size > largest:
             least = max(least, float(np.partition(sizes.ravel(), -largest)[-largest]))
         self.samples, which = np.nonzero(sizes > least)
-        # The vectors are orthogonal to sqrt(d), so that the mean of a sample falls out.
+        # The vectors are orthogonal to sqrt(d), so the mean of a sample cancels.
         weights = vectors[self.samples, :, which] * np.sqrt(self.d)[self.samples]
         chosen = sets[self.samples]
         self.labels = np.matmul(weights[:, None], chosen.astype(np.float64))[:, 0]
@@ -329,17 +329,17 @@ class Iterated(SetEquations):
         for k in range(sets.shape[1]):
             self.pairs += weights[:, k, None] * problem.joints(chosen[:, k])
         self.pairs *= problem.pairs.strength
-        # The directions of a sample lie one after the other.
+        # The directions of a sample are contiguous.
         self.owners, self.begins = np.unique(self.samples, return_index=True)
         matrix = self.labels @ self.labels.T
-        # K is symmetric, and rows are picked faster than columns.
+        # K is symmetric, and indexing rows is faster than indexing columns.
         matrix *= K[self.samples].T[self.samples]
         matrix += (self.pairs / (1.0 + self.bound)) @ self.pairs.T
         matrix.flat[:: len(matrix) + 1] += 1.0
         self.factor = ridged_cholesky(matrix)[0]
 
     def product(self, vector: np.ndarray) -> np.ndarray:
-        """H vector."""
+        """Return H vector."""
         problem, rise = self.planes.problem, self.rise(vector)
         mean = self.sums(self.d * rise) / self.total
         out = vector + self.image(self.d * (rise - self.repeat(mean)))
@@ -348,13 +348,13 @@ class Iterated(SetEquations):
         return out
 
     def precondition(self, vector: np.ndarray) -> np.ndarray:
-        """The inverse of B + U U'."""
+        """Return (B + U U')^-1 vector."""
         problem = self.planes.problem
         out = vector.copy()
         Z, t = problem.split(out)
         t /= 1.0 + self.bound
         inner = np.einsum("fv,fv->f", problem.scores(Z)[self.samples], self.labels) + self.pairs @ t
-        # With one right side these take half the time of `cho_solve`.
+        # For one right-hand side these take half the time of `cho_solve`.
         if inner.size:
             inner = dtrsv(self.factor, dtrsv(self.factor, inner, lower=1), lower=1, trans=1)
         labels = np.zeros(problem.truth.shape)
@@ -365,39 +365,38 @@ class Iterated(SetEquations):
         return out - back
 
     def inverse(self, right: np.ndarray) -> np.ndarray:
-        """By conjugate gradients, from the solution of the system before."""
+        """Solve H x = right by conjugate gradients, from the solution of the system before."""
         goal = self.goals.pop(0) if len(self.goals) > 1 else self.goals[0]
         x = self.start
         residual = right - self.product(x)
-        way, last = np.zeros_like(x), np.inf
+        direction, last = np.zeros_like(x), np.inf
         for _ in range(self.most):
             if 0.5 * float(residual @ residual) <= goal:
                 break
-            near = self.precondition(residual)
-            size = float(residual @ near)
-            way = near + size / last * way
-            last, image = size, self.product(way)
-            length = size / float(way @ image)
-            x = x + length * way
+            z = self.precondition(residual)
+            size = float(residual @ z)
+            direction = z + size / last * direction
+            last, image = size, self.product(direction)
+            length = size / float(direction @ image)
+            x = x + length * direction
             residual = residual - length * image
         self.start = x
         return x
 
 
 class InteriorPoint(Evaluated):
-    """State of the method: theta, the bounds xi, the multipliers alpha and r, and the best theta met.
+    """The method: theta, the bounds xi, the multipliers alpha and r, and the best theta.
 
     Parameters
     ----------
     problem : SubmodularF1
     memory : int
-        How many sets a sample remembers, at least two; when there is no room, the one with the least
-        weight goes.
+        How many sets a sample remembers, at least two; a new set replaces the one with the smallest weight.
     start : InteriorSolution or None
         The solution of another fit, whose sets are remembered from the start.
     steps : ClippedBCFW or None
-        Block steps on this problem that have been taken already, to begin with.
-    way : type of SetEquations
+        A block solver of this problem to continue from.
+    linear_solver : type of SetEquations
         How the equations of a step are solved.
     """
 
@@ -408,16 +407,16 @@ class InteriorPoint(Evaluated):
         memory: int = 20,
         start: InteriorSolution | None = None,
         steps: ClippedBCFW | None = None,
-        way: type[SetEquations] = Factored,
+        linear_solver: type[SetEquations] = Factored,
     ) -> None:
         self.problem, self.memory = problem, max(memory, 2)
-        # Of many weights a new set gets at most twice its part of the share, were all places taken.
-        self.newcomer = 2 * SHARE / self.memory if way.many else SHARE
+        # With many weights, a new set gets at most twice its part of the share of a full memory.
+        self.new_weight = 2 * SHARE / self.memory if linear_solver.many else SHARE
         self.hints = problem.guesses()
         self.best, self.best_primal, self.best_dual = np.zeros(problem.dimension), np.inf, -np.inf
-        self.equations = way.of(problem)
+        self.equations = linear_solver.of(problem)
         if start is None:
-            few = steps is None and problem.truth.size <= FEW and not way.many
+            few = steps is None and problem.truth.size <= FEW and not linear_solver.many
             starts = [self._two_sets()] if few else self._block_steps(steps)
             theta = starts[-1].theta
         else:
@@ -426,13 +425,13 @@ class InteriorPoint(Evaluated):
             each = self._with_true_sets(each)
             self.planes = Planes(problem, each.sets.copy(), each.known)
             alpha = np.where(self.planes.known, each.share, 0.0) * problem.cost[:, None]
-            # With all weight on the true sets, which zeros stand for, D is zero.
-            self._weigh(np.zeros(alpha.shape))
-            self._weigh(alpha)
+            # Zeros stand for all weight on the true sets, where D is zero.
+            self._keep_best_share(np.zeros(alpha.shape))
+            self._keep_best_share(alpha)
         self._centre(problem.cut(-self.planes.image(alpha)) if theta is None else theta, alpha)
 
     def _two_sets(self) -> InteriorSolution:
-        """The true sets, with all of the shares, and what violates them most at theta = 0."""
+        """Return the true sets, with all of the shares, and the most violating sets at theta = 0."""
         truth = self.problem.truth
         worst = self.problem.infer(self.best, self.hints).sets
         known = np.column_stack([np.ones(len(truth), bool), (worst != truth).any(axis=1)])
@@ -440,22 +439,23 @@ class InteriorPoint(Evaluated):
         return InteriorSolution(self.best, np.stack([truth, worst], axis=1), known, share)
 
     def _block_steps(self, steps: ClippedBCFW | None) -> list[InteriorSolution]:
-        """What block steps found, or find in an epoch; last, where columns are long, what they find without.
+        """Return the results of the given block steps, or of one epoch of new ones.
 
-        Steps on long rows gain little, and the sets that they meet lie far from the optimum.
+        If columns are long, the last result is that of steps on shorter columns: steps on long rows gain
+        little, and the sets that they find are far from the optimum.
         """
         shrunk, scale = self.problem.shrunk()
         long = shrunk is not self.problem
-        taken = [] if steps is None else [self._taken(steps)]
+        taken = [] if steps is None else [self._from_steps(steps)]
         if taken and not long:
             return taken
         steps = ClippedBCFW(shrunk, np.random.RandomState(0), memory=self.memory)
         for _ in range(EPOCHS if long else 1):
             steps.epoch(Clock())
-        return [*taken, self._taken(steps, scale)]
+        return [*taken, self._from_steps(steps, scale)]
 
-    def _taken(self, steps: ClippedBCFW, scale: np.ndarray | None = None) -> InteriorSolution:
-        """Theta, sets and shares of block steps; with a scale, of steps on shrunk columns."""
+    def _from_steps(self, steps: ClippedBCFW, scale: np.ndarray | None = None) -> InteriorSolution:
+        """Return theta, sets and shares of block steps; with a scale, of steps on shrunk columns."""
         theta, primal, blocks = steps.best.copy(), steps.best_primal, steps.blocks
         if scale is not None:
             self.problem.split(theta)[0][:-1] /= scale[:, None]
@@ -463,13 +463,13 @@ class InteriorPoint(Evaluated):
         if primal < self.best_primal:
             self.best, self.best_primal = theta, primal
         known = np.arange(blocks.memory.shape[1]) < blocks.kept[:, None]
-        # What a sample has forgotten is no share of a set; equal shares where nothing else is left.
+        # Forgotten sets have no share; if nothing else is left, all sets have equal shares.
         share = np.where(known, blocks.share, 0.0)
         share = np.where(share.sum(axis=1, keepdims=True) > 0, share, known)
         return InteriorSolution(theta, blocks.memory, known, share / share.sum(axis=1, keepdims=True))
 
     def _with_true_sets(self, start: InteriorSolution) -> InteriorSolution:
-        """The true sets of samples of which none is known: they had no cost in the fit before."""
+        """Add the true sets of samples without known sets, which had no cost in the fit before."""
         new = ~start.known.any(axis=1)
         if not new.any():
             return start
@@ -478,7 +478,7 @@ class InteriorPoint(Evaluated):
         return InteriorSolution(start.theta, sets, known, share)
 
     def _centre(self, theta: np.ndarray, alpha: np.ndarray) -> None:
-        """An interior point near theta and alpha: products alpha s of one level, and most of alpha."""
+        """Set an interior point near theta and alpha: products alpha s of one level, and most of alpha."""
         problem, planes, cost = self.problem, self.planes, self.problem.cost
         self.theta = theta.copy()
         mu = LEVEL * float(cost.max(initial=0.0))
@@ -486,7 +486,8 @@ class InteriorPoint(Evaluated):
         self.r = np.full(len(problem.pairs), mu**0.5)
         values = np.where(planes.known, planes.loss + planes.rise(self.theta), -np.inf)
         highest = self._highest()
-        # sum_k level / (xi - v_k), which must be 1, falls with xi: halving, between one set and equal ones.
+        # Bisection for xi with sum_k level / (xi - v_k) = 1; the bounds are those of one set and of equal
+        # sets.
         low, high = highest + LEVEL, highest + LEVEL * np.maximum(planes.known.sum(axis=1), 1)
         for _ in range(50):
             xi = 0.5 * (low + high)
@@ -497,33 +498,33 @@ class InteriorPoint(Evaluated):
         self.alpha = SHARE * centred + (1 - SHARE) * alpha
 
     def _move(self, clock: Clock) -> Progress:
-        """A step, and inference where it ends and where a full one would; the sets found join the program."""
+        """Take a step, run inference at its end and at that of a full step, and add the sets found."""
         problem = self.problem
         try:
             mu, ahead = self._step()
         except np.linalg.LinAlgError:
-            return Progress(self._met(), 0, stuck="scale the features")
-        self._weigh(self.alpha)
-        above = self._remember(self._ask(self.theta), mu)
-        self._remember(self._ask(ahead), mu)
+            return Progress(self._best_certificate(), 0, stuck="scale the features")
+        self._keep_best_share(self.alpha)
+        above = self._add_sets(self._infer(self.theta), mu)
+        self._add_sets(self._infer(ahead), mu)
         stuck = ""
         if not above and mu * self.alpha.size <= ROUNDING * self.best_primal:
-            stuck = problem.cure(self.theta)
-        return Progress(self._met(), int(np.count_nonzero(problem.cost)), stuck=stuck)
+            stuck = problem.remedy(self.theta)
+        return Progress(self._best_certificate(), int(np.count_nonzero(problem.cost)), stuck=stuck)
 
-    def _ask(self, theta: np.ndarray) -> np.ndarray:
-        """The sets that inference finds at theta, which is kept if its P is the best so far."""
+    def _infer(self, theta: np.ndarray) -> np.ndarray:
+        """Return the sets that inference finds at theta; keep theta if its P is the best yet."""
         sets, risk = self.problem.risk(theta, self.hints)
         primal = self.problem.primal(theta, risk)
         if primal < self.best_primal:
             self.best, self.best_primal = theta, primal
         return sets
 
-    def _met(self) -> Certificate:
+    def _best_certificate(self) -> Certificate:
         return Certificate(self.best_primal, min(self.best_dual, self.best_primal))
 
     def _evaluate(self) -> tuple[InteriorSolution, Certificate]:
-        """The best theta and the sets as they stand; P of it and D of the best multipliers, anew."""
+        """Return the best theta and the present sets, with P and D recomputed from them."""
         sets, known, alpha = self.best_share
         cost = self.problem.cost
         loss = np.stack([self.problem.losses(sets[:, k]) for k in range(sets.shape[1])], axis=1)
@@ -532,7 +533,7 @@ class InteriorPoint(Evaluated):
         return InteriorSolution(self.best, readonly(sets), readonly(known), readonly(share)), certificate
 
     def _highest(self) -> np.ndarray:
-        """max_k v_nk at theta; zero for samples without cost."""
+        """Return max_k v_nk at theta; zero for samples without cost."""
         values = np.where(self.planes.known, self.planes.loss + self.planes.rise(self.theta), -np.inf)
         return np.where(self.problem.cost > 0, values.max(axis=1), 0.0)
 
@@ -545,22 +546,19 @@ class InteriorPoint(Evaluated):
         return Point(slack, self.alpha, self.problem.split(self.theta)[1], self.r, residual, excess)
 
     def _step(self) -> tuple[float, np.ndarray]:
-        """Mehrotra's predictor and corrector; answers the mean of the products aimed at, and what lies ahead.
-
-        That is the theta of a full step.
-        """
+        """Take a step of Mehrotra's method; return the mean of the target products, and the full step."""
         point = self._point()
         if not (point.slack > 0).all():
-            raise np.linalg.LinAlgError("Rounding of the scores is larger than what is left of the gap.")
+            raise np.linalg.LinAlgError("Rounding of the scores is larger than the remaining gap.")
         least = AIM * min(0.5 * float(point.residual @ point.residual), self.best_primal)
         step, mu, target = self.equations(self.planes, point).mehrotra(least)
         full = self.problem.cut(self.theta + step.theta)
-        return mu + self._go(point, step) * (target - mu), full
+        return mu + self._move_along(point, step) * (target - mu), full
 
-    def _go(self, point: Point, step: Step) -> float:
-        """Go along the step; answers how far.
+    def _move_along(self, point: Point, step: Step) -> float:
+        """Move along the step; return the length.
 
-        Samples that max_step a limit before the others raise their bounds xi. If this costs more than all
+        Samples that reach a limit before the others raise their bounds xi. If this costs more than all
         products alpha s, as with large costs, the step ends at the first limit instead.
         """
         slack, alpha, t, r, residual, _ = point
@@ -579,8 +577,8 @@ class InteriorPoint(Evaluated):
         self.r = np.maximum(r + length * step.r, (1 - BACK) * r)
         return length
 
-    def _weigh(self, alpha: np.ndarray) -> None:
-        """Keep alpha, made to sum to the costs, if its D is the best so far."""
+    def _keep_best_share(self, alpha: np.ndarray) -> None:
+        """Scale alpha to sum to the costs, and keep it if its D is the best yet."""
         total = alpha.sum(axis=1)
         alpha = alpha * (self.problem.cost / np.where(total > 0, total, 1.0))[:, None]
         dual = self._dual(self.planes.sets, alpha, self.planes.loss)
@@ -592,8 +590,8 @@ class InteriorPoint(Evaluated):
         theta = self.problem.cut(-image_of(self.problem, sets, alpha))
         return self.problem.dual(float(np.sum(alpha * loss)), theta)
 
-    def _remember(self, sets: np.ndarray, mu: float) -> int:
-        """Let new sets join, with small multipliers; how many lie above all known ones."""
+    def _add_sets(self, sets: np.ndarray, mu: float) -> int:
+        """Add new sets, with small multipliers; return how many are above all known ones."""
         planes, cost = self.planes, self.problem.cost
         values = self.problem.slacks(self.theta, [sets])[0]
         above = (cost > 0) & (values > self._highest() + ROUNDING * (1.0 + np.abs(values)))
@@ -609,6 +607,6 @@ class InteriorPoint(Evaluated):
         value, c = values[samples], cost[samples]
         excess = np.maximum(value - self.xi[samples], 0.0)
         self.xi[samples] = np.maximum(self.xi[samples], value + MARGIN * excess + mu / c)
-        self.alpha[samples, places] = np.minimum(mu / (self.xi[samples] - value), self.newcomer * c)
+        self.alpha[samples, places] = np.minimum(mu / (self.xi[samples] - value), self.new_weight * c)
         self.alpha[samples] *= (c / self.alpha[samples].sum(axis=1))[:, None]
         return int(np.count_nonzero(above))
