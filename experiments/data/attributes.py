@@ -12,7 +12,7 @@ from maxmargin.io.registry import Folder
 
 
 def awa1(folder: Folder) -> Dataset:
-    """Animals with Attributes: 30,475 images of 50 classes, 85 attributes per class.
+    """Read Animals with Attributes: 30,475 images of 50 classes, 85 attributes per class.
 
     Y holds the attributes of each image's class. `train` are the images of the 40 classes seen in
     training, `test` those of the 10 unseen ones. `per_row["class_index"]` is the class;
@@ -59,7 +59,7 @@ def awa1(folder: Folder) -> Dataset:
 
 
 def apascal_ayahoo(folder: Folder) -> Dataset:
-    """aPascal and aYahoo: objects with 64 attributes each and their class, without image features.
+    """Read aPascal and aYahoo: objects with 64 attributes each and their class, without image features.
 
     X is the bounding box (xmin, ymin, xmax, ymax). `train` is aPascal's training part and `test`
     is aYahoo, whose 12 classes are not among aPascal's 20. `per_row` has `class_index`, `image`
@@ -110,7 +110,7 @@ def _names(path: PathLike) -> tuple[str, ...]:
 
 
 def numbered(path: PathLike) -> tuple[str, ...]:
-    """Names listed as `number name`, numbers counting from 1."""
+    """Read names listed as `number name`, with numbers from 1."""
     names: list[str] = []
     for line, text in text_lines(path, "utf-8"):
         words = text.split()

@@ -1,12 +1,12 @@
-"""Make the data set awa1 of the files in which its features are published.
+"""Make the data set awa1 from the published files of its features.
 
     git clone https://github.com/samorr/Animals-with-Attributes
     python -m experiments.data.awa1 Animals-with-Attributes
 
 The repository has one file of features per class, code/feat/CLASS-phog.pic.bz2: a packed pickle of a
-matrix, of which nothing but numbers is taken. Their rows, in the order of classes.txt, become
-awa1_phog_float32.npz; the lists of classes and attributes are copied beside it. The folder awa1 appears
-where `maxmargin.datasets.load` looks: in MAXMARGIN_DATA, else in the cache.
+matrix, from which only numbers are read. Their rows, in the order of classes.txt, become
+awa1_phog_float32.npz; the lists of classes and attributes are copied beside it. The folder awa1 is written
+to a directory that `maxmargin.datasets.load` searches: MAXMARGIN_DATA, or the cache.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from maxmargin.io.registry import folder, info
 from .attributes import numbered
 
 FEATURES = "awa1_phog_float32.npz"
-# What a pickle of arrays of numbers names; NumPy has moved its modules meanwhile.
+# Names in a pickle of arrays of numbers; newer versions of NumPy have them in other modules.
 ARRAYS = {"_reconstruct", "scalar", "ndarray", "dtype", "_frombuffer"}
 
 
 class Numbers(pickle.Unpickler):
-    """Reads arrays of numbers; a pickle that names anything else is refused."""
+    """Reads arrays of numbers; refuses a pickle that names anything else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module.partition(".")[0] == "numpy" and name in ARRAYS:
             return super().find_class(module.replace("numpy.core", "numpy._core"), name)
         if (module, name) == ("_codecs", "encode"):
             return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"it names {module}.{name}, which is no array of numbers")
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which is not part of an array of numbers")
 
 
 def features_of(path: Path) -> np.ndarray:
-    """The features of the images of a class."""
+    """Read the features of the images of a class."""
     try:
         with bz2.open(path) as file:
             found = np.asarray(Numbers(file, encoding="latin1").load(), dtype=np.float32)
     except (OSError, EOFError, ValueError, TypeError, pickle.UnpicklingError) as error:
         raise DataFormatError(f"not packed features ({error})", path) from error
     if found.ndim != 2 or not np.isfinite(found).all():
-        raise DataFormatError("a matrix of finite numbers was expected", path)
+        raise DataFormatError("expected a matrix of finite numbers", path)
     return found
 
 
 def make(clone: Path, target: Path) -> Path:
-    """Write the files of awa1 to the folder `target`; the file of features."""
+    """Write the files of awa1 to the folder `target`; return the path of the features."""
     listed = [Path(file.path).name for file in info("awa1").files]
     names = numbered(clone / "classes.txt")
     parts = [features_of(clone / "code" / "feat" / f"{name}-phog.pic.bz2") for name in names]

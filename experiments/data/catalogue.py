@@ -1,4 +1,4 @@
-"""How each research set is put together from its files."""
+"""Loaders of the research sets, by name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _cal500(folder: Folder) -> Dataset:
 
 
 def _rcv1(folder: Folder) -> Dataset:
-    """The four subsets pooled: every document once, the training halves first.
+    """Pool the four subsets: every document once, the training halves first.
 
     A document of a training half is a training document even if it is also in a test half.
     """
@@ -92,7 +92,7 @@ def _satimage(folder: Folder) -> Dataset:
 
 
 def _segment(folder: Folder) -> Dataset:
-    """The Statlog file (2310 rows in one); the two UCI files hold the same rows, split 210/2100."""
+    """Read the Statlog file of 2310 rows; the two UCI files hold the same rows, split 210/2100."""
     data = read_csv(folder.file("segment.dat"), target=-1, header=False, delimiter=" ")
     path = folder.file("segmentation.data")
     with_names = next((line for _, line in text_lines(path, "utf-8") if line.startswith("REGION")), "")
@@ -128,7 +128,7 @@ def _mnist(folder: Folder) -> Dataset:
 
 
 def _idx(folder: Folder, filename: str, dimensions: int) -> np.ndarray:
-    """An array of bytes in the idx format of MNIST: magic number, sizes, values."""
+    """Read an array of bytes in the idx format of MNIST: magic number, sizes, values."""
     path = folder.file(filename)
     content = read_bytes(path)
     head = 4 + 4 * dimensions
@@ -141,7 +141,7 @@ def _idx(folder: Folder, filename: str, dimensions: int) -> np.ndarray:
 
 
 def _mailbox(folder: Folder) -> Dataset:
-    """One user's mailbox of enron-folders; the name of the data set ends in that of the user."""
+    """Read one user's mailbox of enron-folders; the name of the data set ends in the user's name."""
     user = folder.name.rpartition("/")[2]
     return read_mail_folders(folder.file(f"{user}.partial.tar" if user == "kitchen-l" else f"{user}.tar"))
 

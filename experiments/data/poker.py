@@ -15,7 +15,7 @@ _BLOCK = 1 << 15
 
 
 def label_hands(hands: Any) -> np.ndarray:
-    """The class of each hand by the rules of poker.
+    """Return the class of each hand by the rules of poker.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def label_hands(hands: Any) -> np.ndarray:
     suits, ranks = hands[:, 0::2], hands[:, 1::2]
     whole = np.equal(hands, np.floor(hands)).all()
     if not (whole and np.isin(suits, range(1, 5)).all() and np.isin(ranks, range(1, 14)).all()):
-        raise ValueError("hands must hold suits from 1 to 4 and ranks from 1 to 13, in turn.")
+        raise ValueError("hands must hold suits from 1 to 4 and ranks from 1 to 13, alternating.")
     suits, ranks = suits.astype(int), np.sort(ranks.astype(int), axis=1)
     cards = np.sort(suits * 13 + hands[:, 1::2].astype(int), axis=1)
     if (np.diff(cards, axis=1) == 0).any():
@@ -59,12 +59,12 @@ def label_hands(hands: Any) -> np.ndarray:
 
 
 def draw_hands(n_hands: int, random_state: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """Random hands and their classes.
+    """Draw random hands; return them with their classes.
 
     Parameters
     ----------
     n_hands : int
-        How many hands; each is five different cards in random order.
+        Number of hands of five different cards in random order.
     random_state : int or None, default=None
         Seed of numpy.random.default_rng.
 

@@ -13,7 +13,7 @@ from maxmargin.io.shipped import vectorised
 
 
 def tab_texts(folder: Folder) -> Dataset:
-    """One class and one text a line, separated by a tab, after three header lines."""
+    """Read one class and one text per line, separated by a tab, after three header lines."""
     train = _read_tab(folder.file(f"{folder.name}-train.tab"))
     test = _read_tab(folder.file(f"{folder.name}-test.tab"))
     y = np.array([label for label, _ in train + test])
@@ -22,7 +22,7 @@ def tab_texts(folder: Folder) -> Dataset:
 
 
 def reuters_modapte(folder: Folder) -> Dataset:
-    """Reuters-21578, ModApte split, as NLTK lays it out: cats.txt, training/ and test/."""
+    """Read Reuters-21578, ModApte split, in the layout of NLTK: cats.txt, training/ and test/."""
     path = folder.file("reuters.tar")
     documents: dict[str, str] = {}
     categories = ""

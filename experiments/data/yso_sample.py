@@ -1,4 +1,4 @@
-"""How the shipped titles were drawn: `MAXMARGIN_DATA=... python -m experiments.data.yso_sample`.
+"""Draw the shipped titles: `MAXMARGIN_DATA=... python -m experiments.data.yso_sample`.
 
 From yso-titles (titles of Finna.fi, CC0, with subjects of the General Finnish Ontology): titles of at
 most 120 letters with three subjects or more; of these subjects the 1200 that their own titles name most
@@ -27,7 +27,7 @@ TARGET = Path(__file__).parents[2] / "src" / "maxmargin" / "io" / "data" / "yso-
 
 
 def draw(place: Folder) -> tuple[list[str], list[list[int]], list[str]]:
-    """Titles, the numbers of their subjects, and the subjects' names; subjects of one name are one."""
+    """Return titles, the numbers of their subjects, and the names; subjects with the same name are joined."""
     rows = (line.rstrip("\n").split("\t") for _, line in text_lines(place.file("labels.tsv"), "utf-8"))
     name = {row[0]: row[2] for row in rows}
     titles = []
