@@ -321,7 +321,6 @@ class Table:
             return
         sparse = text.startswith("{")
         if self.sparse is None:
-            self.defaults = self._sparse_defaults() if sparse else ()
             self._begin(sparse)
         elif self.sparse != sparse:
             raise DataFormatError("dense and sparse rows are mixed", self.header.path, line, 1)
@@ -339,6 +338,7 @@ class Table:
         self.sparse = sparse
         self.x = _Matrix(len(self.feature_names), sparse or self.wide)
         self.y = _Matrix(len(self.label_columns), sparse)
+        self.defaults = self._sparse_defaults() if sparse else []
 
     def _dense_row(self, scan: Scanner) -> None:
         words = _fields(scan)
@@ -359,8 +359,10 @@ class Table:
             given.add(j)
             self._put(j, word, scan, at)
         self.n_words += len(given) + 1
-        for matrix, defaults in zip((self.x, self.y), self.defaults, strict=True):
-            self.n_entries += matrix.extend(*defaults.without(given))
+        for j, matrix, column, value in self.defaults:
+            if j not in given:
+                matrix.add(column, value)
+                self.n_entries += 1
         for j in self.label_columns if self.single else ():
             if j not in given:
                 self._put(j, self._default(j), scan, 0)
@@ -370,18 +372,18 @@ class Table:
         values = self.header.attributes[j].values
         return values[0] if values else "0"
 
-    def _sparse_defaults(self) -> tuple[_Defaults, _Defaults]:
-        """Return the nonzero defaults of features and of labels."""
-        features, labels = _Defaults(), _Defaults()
+    def _sparse_defaults(self) -> list[tuple[int, _Matrix, int, float]]:
+        """Return the nonzero defaults: the attribute, its matrix and column, and the value."""
+        defaults = []
         for j, encoder in enumerate(self.encoders):
             if encoder.kind in ("drop", "class"):
                 continue
             value = encoder.encode(self._default(j))
             if encoder.kind == "onehot":
-                features.add(j, encoder.column + int(value), 1.0)
+                defaults.append((j, self.x, encoder.column + int(value), 1.0))
             elif value != 0:
-                (labels if encoder.kind == "label" else features).add(j, encoder.column, value)
-        return features, labels
+                defaults.append((j, self.y if encoder.kind == "label" else self.x, encoder.column, value))
+        return defaults
 
     def _put(self, j: int, word: str, scan: Scanner, at: int) -> None:
         """Store the value of attribute j; `at` is its position in the row, for messages."""
@@ -398,7 +400,9 @@ class Table:
         if encoder.kind == "onehot" and value == value:
             self.x.add(encoder.column + int(value), 1.0)
         elif encoder.kind == "onehot":
-            self.n_entries += self.x.fill(encoder.column, encoder.width, math.nan)
+            for column in range(encoder.column, encoder.column + encoder.width):
+                self.x.add(column, math.nan)
+            self.n_entries += encoder.width if self.x.sparse else 0
         elif value != 0:
             (self.y if encoder.kind == "label" else self.x).add(encoder.column, value)
 
@@ -572,28 +576,6 @@ class _Codes:
             raise ValueError(f"{word!r} is not one of its values") from None
 
 
-class _Defaults:
-    """Entries of attributes that a sparse row leaves out."""
-
-    def __init__(self) -> None:
-        self.position: dict[int, int] = {}
-        self.columns, self.values = array("i"), array("d")
-
-    def add(self, j: int, column: int, value: float) -> None:
-        self.position[j] = len(self.columns)
-        self.columns.append(column)
-        self.values.append(value)
-
-    def without(self, given: set[int]) -> tuple[Any, Any]:
-        """Return columns and values, except those of the given attributes."""
-        taken = [self.position[j] for j in given if j in self.position]
-        if not taken:
-            return self.columns, self.values
-        kept = np.ones(len(self.columns), bool)
-        kept[taken] = False
-        return np.asarray(self.columns)[kept], np.asarray(self.values)[kept]
-
-
 class _Matrix:
     """A matrix filled row by row, dense or CSR."""
 
@@ -613,21 +595,6 @@ class _Matrix:
             self.values.append(value)
         else:
             self.values[self.starts[-1] + column] = value
-
-    def extend(self, columns: Any, values: Any) -> int:
-        """Add entries to a sparse row; return their number."""
-        self.columns.frombytes(columns.tobytes())
-        self.values.frombytes(values.tobytes())
-        return len(columns)
-
-    def fill(self, column: int, width: int, value: float) -> int:
-        """Set neighbouring columns to one value; return the number of entries that were added."""
-        entries = array("d", [value]) * width
-        if self.sparse:
-            return self.extend(array("i", range(column, column + width)), entries)
-        at = self.starts[-1] + column
-        self.values[at : at + width] = entries
-        return 0
 
     def matrix(self, dtype: Any) -> Any:
         values = np.frombuffer(self.values).astype(dtype, copy=False)
