@@ -282,7 +282,7 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         elif getattr(self, "basis", "greedy") == "learned":
             unable = "basis='learned' runs on the CPU only"
         elif problem.kernel.name == "callable":
-            unable = "a callable kernel runs on the CPU only"
+            unable = "a kernel that is a Python function runs on the CPU only"
         n, d = problem.X.shape
         demand = basis_demand(n, d, problem.loss.n_columns, min(self.max_basis, n))
         return find(self.device, demand, unable)
