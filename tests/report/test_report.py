@@ -221,7 +221,7 @@ def test_measures_and_their_errors_are_those_of_scikit_learn_on_resamples():
     }
     rows = rng.integers(0, 300, (200, 300))
     for t, p in ((truth, predicted), (classes, guessed)):
-        about = Subject("m", "d", Plain(), np.zeros((300, 1)), t, p, {}, 0.0)
+        about = Subject("m", "d", Plain(), np.zeros((300, 1)), t, p, {}, 0.0, label_names=tuple("abcd"))
         assert len(about.estimates) >= 3
         for name, found in about.estimates.items():
             measure = measures.get(name, accuracy_score)

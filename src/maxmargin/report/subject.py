@@ -197,40 +197,42 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> Estimate:
     return Estimate(value, len(part) * (part - value * whole) / total)
 
 
+def _indicators(subject: Subject, predicted: Any) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Return names, truth and predictions as 0/1 matrices; classes have one column each."""
+    truth, chosen = indicator(subject.truth), indicator(predicted)
+    if truth is not None and chosen is not None:
+        return subject.names, truth, chosen
+    both = [np.asarray(subject.truth), np.asarray(predicted)]
+    classes = np.unique(np.concatenate(both))
+    truth, chosen = ((labels[:, None] == classes).astype(int) for labels in both)
+    return [str(name) for name in classes], truth, chosen
+
+
 def estimates(subject: Subject, predicted: Any) -> dict[str, Estimate]:
-    """Return the measures of predictions that can be computed from labels alone; none if truth has NaN."""
+    """Return the measures that depend on true and predicted labels only; none if truth has NaN."""
     truth = subject.truth
     if predicted is None or (getattr(truth, "dtype", np.dtype(int)).kind == "f" and (truth != truth).any()):
         return {}
-    on, chosen = indicator(truth), indicator(predicted)
-    if on is not None and chosen is not None:
-        hits, sizes, right = on * chosen, on + chosen, on == chosen
-        ones, per_label = np.ones(len(on)), _ratio(2 * hits, sizes)
-        empty = sizes.sum(axis=1) == 0
-        share = np.where(empty, 1.0, 2 * hits.sum(axis=1) / np.maximum(sizes.sum(axis=1), 1))
-        return {
-            "micro F1": _ratio(2 * hits.sum(axis=1), sizes.sum(axis=1)),
-            "macro F1": Estimate(per_label.value.mean(), per_label.influence.mean(axis=1)),
-            "example F1": _ratio(share, ones),
-            "Hamming loss": _ratio((~right).mean(axis=1), ones),
-            "exact match": _ratio(right.all(axis=1), ones),
-        }
-    right = np.asarray(truth) == np.asarray(predicted)
     if subject.lengths is not None:
         lengths = np.asarray(subject.lengths)
-        hits = np.add.reduceat(right.astype(int), np.cumsum(lengths) - lengths)
-        return {
-            "letter accuracy": _ratio(hits, lengths),
-            "word accuracy": _ratio(hits == lengths, np.ones(len(hits))),
-        }
-    classes = np.unique(np.concatenate([np.asarray(truth), np.asarray(predicted)]))
-    on, chosen = ((np.asarray(labels)[:, None] == classes).astype(int) for labels in (truth, predicted))
-    per_class = _ratio(2 * on * chosen, on + chosen)
-    accuracy = _ratio(right, np.ones(len(right)))
+        right = (np.asarray(truth) == np.asarray(predicted)).astype(int)
+        hits = np.add.reduceat(right, np.cumsum(lengths) - lengths)
+        words = _ratio(hits == lengths, np.ones(len(hits)))
+        return {"letter accuracy": _ratio(hits, lengths), "word accuracy": words}
+    _, on, chosen = _indicators(subject, predicted)
+    sizes, right = on + chosen, on == chosen
+    hits, size = (on * chosen).sum(axis=1), sizes.sum(axis=1)
+    ones, per_label = np.ones(len(on)), _ratio(2 * on * chosen, sizes)
+    macro = Estimate(per_label.value.mean(), per_label.influence.mean(axis=1))
+    exact = _ratio(right.all(axis=1), ones)
+    if np.ndim(truth) != 2:
+        return {"accuracy": exact, "top label right": exact, "macro F1": macro}
     return {
-        "accuracy": accuracy,
-        "top label right": accuracy,
-        "macro F1": Estimate(per_class.value.mean(), per_class.influence.mean(axis=1)),
+        "micro F1": _ratio(2 * hits, size),
+        "macro F1": macro,
+        "example F1": _ratio(np.where(size == 0, 1.0, 2 * hits / np.maximum(size, 1)), ones),
+        "Hamming loss": _ratio((~right).mean(axis=1), ones),
+        "exact match": exact,
     }
 
 
@@ -259,13 +261,7 @@ class LabelResult(NamedTuple):
 
 def per_label(subject: Subject) -> list[LabelResult]:
     """Return the results of every label or class."""
-    truth, predicted = indicator(subject.truth), indicator(subject.predicted)
-    names = subject.names
-    if truth is None or predicted is None:
-        classes = np.unique(np.concatenate([np.asarray(subject.truth), np.asarray(subject.predicted)]))
-        truth = (np.asarray(subject.truth)[:, None] == classes).astype(int)
-        predicted = (np.asarray(subject.predicted)[:, None] == classes).astype(int)
-        names = [str(name) for name in classes]
+    names, truth, predicted = _indicators(subject, subject.predicted)
     hits, true, chosen = (part.sum(axis=0) for part in (truth * predicted, truth, predicted))
     precision, recall = hits / np.maximum(chosen, 1), hits / np.maximum(true, 1)
     constant = 2 * true / (len(truth) + true)
