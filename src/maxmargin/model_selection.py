@@ -192,6 +192,7 @@ def _assign(Y: sp.csr_array, shares: np.ndarray, rng: np.random.RandomState | No
         lacking_any[chosen] -= 1
         remaining[labels] -= 1
 
+    # Assign the samples of the rarest remaining label, then the samples without labels.
     while remaining.any():
         label = int(np.argmin(np.where(remaining > 0, remaining, n + 1)))
         for sample in _ordered(by_label.indices[by_label.indptr[label] : by_label.indptr[label + 1]], rng):

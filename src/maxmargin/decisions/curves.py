@@ -41,8 +41,7 @@ BATCH = 16
 PRECISION = 1e-10
 # Fewer slopes than this do not estimate the variance of the prior.
 MIN_LABELS = 3
-# A few slopes can agree by chance: a prior guess of tau^2, and its precision beside that of the labels
-# (experiments/slopes.py).
+# Prior guess of tau^2, and its precision: a few slopes can agree by chance (experiments/slopes.py).
 PRIOR_VARIANCE, PRIOR_PRECISION = 0.2, 100.0
 # Smaller slopes count as zero.
 MIN_SLOPE = 1e-100

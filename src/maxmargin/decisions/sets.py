@@ -328,7 +328,7 @@ def recall_threshold(scores: np.ndarray, truth: np.ndarray, allowed: float, weig
     values, share = scores[truth], weight[rows] / truth.sum(axis=1)[rows]
     order = np.argsort(values, kind="stable")
     values, missed = values[order], np.cumsum(share[order])
-    # The lowest score whose loss, with that of its equals, is too much stays in.
+    # The sum of losses exceeds `allowed` at the lowest kept score, if all equal scores are missed.
     kept = np.flatnonzero(missed > allowed * (1 + 1e-12))
     return float(np.nextafter(values[kept[0]], -np.inf)) if kept.size else np.inf
 

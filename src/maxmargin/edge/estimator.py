@@ -54,7 +54,8 @@ TINY = {"tol", "rel_tol", "floor", "truncation", "time_limit"}
 UNEVEN = 100.0
 # Bytes of a weight, and of the other arrays with one entry per column in a fit on sparse rows.
 PER_WEIGHT, PER_COLUMN = 8, 24
-# Models predict few rows many times: compiled loops pay off for at least this many rows.
+# Fewer rows count as this many in the choice of plain Python or compiled loops for predictions, because a
+# model often predicts few rows many times.
 ROWS = 40
 
 POSITIVE = [Interval(Real, 0, None, closed="neither")]
@@ -428,7 +429,7 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _read_rows(self, X: Any, *, reset: bool) -> Any:
         """Validate X as C-contiguous dense or CSR floats; copy only if necessary."""
-        # `check_size` checks that entries are finite; a kernel matrix is checked before its shape.
+        # `check_size` refuses NaN and infinity, except in a kernel matrix, which is checked here.
         precomputed = getattr(self, "kernel", None) == "precomputed"
         if is_foreign(X):
             X = to_numpy(X)

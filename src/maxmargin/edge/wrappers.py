@@ -29,8 +29,8 @@ INNER = (*(name for name in ESTIMATORS if name != "StreamRanker"), "Pipeline")
 WIDTH: dict[str, Field] = {**INPUT, "n_features_in_": Whole(size="n_features", group="width")}
 # Warnings about the labels of a fold; the fit on all samples warns about all labels.
 FOLD_WARNINGS = r"Label .* constant in y|y contains a single class"
-# Probabilities are clipped to [SUREST, 1 - SUREST], so that their logarithms are finite.
-SUREST = 1e-12
+# Probabilities are clipped to [CLIP, 1 - CLIP], so that their logarithms are finite.
+CLIP = 1e-12
 
 
 class Wrapper(MetaEstimatorMixin):
@@ -169,14 +169,14 @@ def score_columns(model: Any, X: Any, space: LabelSpace) -> np.ndarray:
 
 def log_odds(probabilities: np.ndarray) -> np.ndarray:
     """Log-odds of probabilities, finite also for 0 and 1."""
-    return logit(np.clip(probabilities, SUREST, 1 - SUREST))
+    return logit(np.clip(probabilities, CLIP, 1 - CLIP))
 
 
 def as_logits(estimator: Any, scores: np.ndarray) -> np.ndarray:
     """Return logits: decision values unchanged, probabilities as (log-odds or) logarithms."""
     if method_of(estimator) == "decision_function":
         return scores
-    return log_odds(scores) if scores.shape[1] == 1 else np.log(np.clip(scores, SUREST, 1.0))
+    return log_odds(scores) if scores.shape[1] == 1 else np.log(np.clip(scores, CLIP, 1.0))
 
 
 def aligned(model: Any, X: Any, space: LabelSpace, fitted: np.ndarray | None = None) -> np.ndarray:

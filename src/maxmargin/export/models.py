@@ -22,7 +22,7 @@ from maxmargin.decisions.curves import IsotonicCurves, Sigmoids, Temperature
 from maxmargin.decisions.sets import LabelSets
 from maxmargin.decisions.tree import TreeLabels, levels
 from maxmargin.edge.labels import LabelSpace
-from maxmargin.edge.wrappers import SUREST, method_of
+from maxmargin.edge.wrappers import CLIP, method_of
 from maxmargin.export.columns import is_table, prepared
 from maxmargin.export.graph import Graph
 from maxmargin.io.named import NamedColumns
@@ -228,7 +228,7 @@ def _(model: TreeLabels, graph: Graph, x: str) -> Answers:
 
 
 def _log_odds(graph: Graph, probabilities: str) -> str:
-    p = graph.add("Clip", probabilities, graph.numbers(SUREST), graph.numbers(1 - SUREST))
+    p = graph.add("Clip", probabilities, graph.numbers(CLIP), graph.numbers(1 - CLIP))
     return graph.add("Log", graph.add("Div", p, graph.add("Sub", graph.numbers(1.0), p)))
 
 
