@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,17 +25,6 @@ FORMATS = ("arff", "csv", "parquet", "svmlight")
 RANGES, LEAST = 4, 1 << 20
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """A fit on a cluster: scheduler, workers, files, family and parameters of the command line."""
-
-    place: str
-    workers: int | None
-    files: Sequence[str]
-    family: Family | None
-    given: Mapping[str, str]
-
-
 def refuse(*, scale: str, decisions: bool, folds: bool) -> None:
     """Raise an error for options that need all rows in one process."""
     problem = None
@@ -50,13 +39,13 @@ def refuse(*, scale: str, decisions: bool, folds: bool) -> None:
 
 
 @contextmanager
-def _connected(place: str, workers: int | None) -> Iterator[Any]:
+def _connected(address: str, workers: int | None) -> Iterator[Any]:
     """Yield a client of the cluster, and print the address of its dashboard."""
     from maxmargin.dask.cluster import Quiet, distributed, local_cluster
 
-    if place != "local" and workers is not None:
+    if address != "local" and workers is not None:
         raise click.UsageError("--workers needs --cluster local.")
-    if place == "local":
+    if address == "local":
         # Dask's own warnings, such as about a busy worker that ends slowly, need no action.
         logging.getLogger("distributed").setLevel(logging.ERROR)
         count = workers or os.cpu_count() or 1
@@ -66,35 +55,45 @@ def _connected(place: str, workers: int | None) -> Iterator[Any]:
             yield client
         return
     try:
-        client = distributed.Client(place, timeout=10)
+        client = distributed.Client(address, timeout=10)
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"--cluster {place}: no Dask scheduler answers at this address ({error})."
+            f"--cluster {address}: no Dask scheduler answers at this address ({error})."
         ) from error
     with client:
         echo(f"Cluster of {len(client.nthreads())} workers; dashboard: {client.dashboard_link}")
         yield client
 
 
-def fit_files(wanted: Wanted, reading: ReadOptions) -> tuple[Fitted, Family, Samples]:
-    """Fit on a cluster; return the local model, its family, and a description of the samples."""
+def fit_files(
+    files: Sequence[str],
+    address: str,
+    workers: int | None,
+    family: Family | None,
+    given: Mapping[str, str],
+    reading: ReadOptions,
+) -> tuple[Fitted, Family, Samples]:
+    """Fit on a cluster; return the local model, its family, and a description of the samples.
+
+    `address` is that of the scheduler, or "local"; `given` are the parameters of the command line.
+    """
     from dask import delayed
 
     from maxmargin.dask.files import common_of, found, together
 
-    if not wanted.files:
+    if not files:
         raise click.UsageError("Name the DATA: one or several files.")
     # Mistakes in parameters and options are reported before the files are read.
-    if wanted.family is not None:
-        _on_cluster(wanted.family, wanted.given)
-    paths = [Path(path) for path in found(wanted.files)]
+    if family is not None:
+        _on_cluster(family, given)
+    paths = [Path(path) for path in found(files)]
     for path in paths:
         _check_file(path, reading)
-    single = wanted.family is not None and wanted.family.task == "multiclass"
-    with _connected(wanted.place, wanted.workers) as client:
-        pieces = _pieces(paths, reading, max(len(client.nthreads()), 1))
-        # The workers keep the pieces, which would otherwise be read again after their labels are known.
-        read = client.persist([delayed(read_part, pure=True)(*piece, reading, single) for piece in pieces])
+    single = family is not None and family.task == "multiclass"
+    with _connected(address, workers) as client:
+        chunks = _chunks(paths, reading, max(len(client.nthreads()), 1))
+        # The workers keep the chunks, which would otherwise be read again after their labels are known.
+        read = client.persist([delayed(read_part, pure=True)(*chunk, reading, single) for chunk in chunks])
         try:
             common = client.compute(common_of(read)).result()
         except ValueError as error:
@@ -103,10 +102,10 @@ def fit_files(wanted: Wanted, reading: ReadOptions) -> tuple[Fitted, Family, Sam
             raise ValueError(
                 f"{error}. Workers read tables of numbers; --drop columns of words, or leave --cluster out."
             ) from error
-        family = wanted.family or FAMILIES["multilabel" if common.multilabel else "multiclass"]
+        family = family or FAMILIES["multilabel" if common.multilabel else "multiclass"]
         if common.multilabel != (family.task == "multilabel"):
             raise ValueError(f"The files do not suit -m {family.name}; use -m multilabel or multiclass.")
-        model = _on_cluster(family, wanted.given)
+        model = _on_cluster(family, given)
         fitted = fit(model, Samples(together(read), None, (), ()), f"fitting {family.name}")
     return replace(fitted, model=model.to_local()), family, _description(model, common)
 
@@ -154,7 +153,7 @@ def read_part(path: Path, span: tuple[int, int] | None, reading: ReadOptions, si
         return datasets.read_svmlight(path, multilabel=not single, span=span, **how)
 
 
-def _pieces(
+def _chunks(
     paths: list[Path], reading: ReadOptions, workers: int
 ) -> list[tuple[Path, tuple[int, int] | None]]:
     """Return the files, or the byte ranges of a single large file."""

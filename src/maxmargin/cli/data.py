@@ -139,11 +139,12 @@ _OPTIONS = (
     click.option(
         "--separator", help="Tables: separator between tags. Default: the first of ; | , that occurs."
     ),
-    click.option("--numbers", **_NAMES, help="Tables: columns of numbers, a,b,c. Default: by their values."),
-    click.option(
-        "--categories", **_NAMES, help="Tables: columns of categories, a,b,c. Default: by their values."
+    *(
+        click.option(
+            f"--{kind}", **_NAMES, help=f"Tables: columns of {kind}, a,b,c. Default: by their values."
+        )
+        for kind in ("numbers", "categories", "text")
     ),
-    click.option("--text", **_NAMES, help="Tables: columns of text, a,b,c. Default: by their values."),
     click.option(
         "--dates",
         **_NAMES,
@@ -527,20 +528,9 @@ def _counts_rows(values: Any) -> bool:
 class Samples:
     """Rows and labels as models take them.
 
-    Attributes
-    ----------
-    X, y : arrays
-    label_names, feature_names : tuple of str
-    lengths : array or None
-        Lengths of the sequences that the rows are stacked from.
-    texts : array or None
-        Text of every row.
-    columns : mapping or None
-        Kinds of the columns, for a table with words.
-    unknown, unknown_names : array or None, tuple of str
-        0/1 columns and names of the tags that the model of these samples does not have.
-    target : str or None
-        Name of the column with the class.
+    `lengths` are those of the sequences that the rows are stacked from. `columns` has the kinds of the
+    columns of a table with words. `unknown` has a 0/1 column for each tag that the model does not have.
+    `target` is the name of the column with the class.
     """
 
     X: Any

@@ -63,17 +63,17 @@ def demo_command(as_json: bool, directory: Path) -> None:
             bar.update(line, description=task.title)
             train, test = task.load()
             found = [task.run(entrant.build(**entrant.params), train, test) for entrant in task.entrants]
-            results.append(Result(task, train, test, found))
+            results.append((task, train, test, found))
             bar.advance(line)
-    for result in results:
-        task, rows = result.task, result.rows()
+    for task, _, _, outcomes in results:
+        rows = task.rows(outcomes)
         if as_json:
             about = {"task": task.title, "data": task.data, "measure": task.measure}
             for k, row in enumerate(rows):
                 print(json.dumps(about | {"ours": k == 0} | dict(zip(COLUMNS, row, strict=True))))
         else:
             print_table(f"{task.title}\n  {task.data}", task.columns, rows)
-            print(f"{lesson(task, result.outcomes)}\n")
+            print(f"{lesson(task, outcomes)}\n")
     if not as_json:
         print("Parameters were chosen by cross-validation on the training parts.")
     _write_report(directory, results)
@@ -125,7 +125,7 @@ class Task:
         Returns the training and the test part.
     entrants : tuple of Entrant
         Ours comes first.
-    judge : callable
+    scorer : callable
         Returns the score from the truth and the answers.
     family : str
         The family whose report is included; empty for none.
@@ -141,7 +141,7 @@ class Task:
     lesson: str
     load: Callable[[], Split]
     entrants: tuple[Entrant, ...]
-    judge: Callable[[Any, Any], float]
+    scorer: Callable[[Any, Any], float]
     family: str = ""
     answer: str = "predict"
     stream: bool = False
@@ -149,6 +149,17 @@ class Task:
     @property
     def columns(self) -> list[str]:
         return [self.measure if column == "score" else column for column in COLUMNS]
+
+    def rows(self, outcomes: Sequence[Outcome]) -> list[list[Any]]:
+        """Return one row per entrant, in the order of COLUMNS."""
+        names = [
+            entrant.shown if found.converged else f"{entrant.shown} (not converged)"
+            for entrant, found in zip(self.entrants, outcomes, strict=True)
+        ]
+        return [
+            [name, found.score, found.fit_seconds, found.predict_seconds, found.kilobytes]
+            for name, found in zip(names, outcomes, strict=True)
+        ]
 
     def run(self, model: Any, train: Samples, test: Samples) -> Outcome:
         """Fit on the training part, and score on the test part."""
@@ -166,49 +177,23 @@ class Task:
         lengths = lengths_for(model, test)
         answers, predict_seconds = timed(lambda: getattr(fitted, self.answer)(test.X, **lengths), least)
         converged = not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
-        return Outcome(fitted, self.judge(test.y, answers), fit_seconds, predict_seconds, converged)
+        return Outcome(fitted, self.scorer(test.y, answers), fit_seconds, predict_seconds, converged)
 
 
-@dataclass(frozen=True)
-class Result:
-    """A task with the results of its entrants."""
-
-    task: Task
-    train: Samples
-    test: Samples
-    outcomes: list[Outcome]
-
-    def rows(self) -> list[list[Any]]:
-        """Return one row per entrant, in the order of COLUMNS."""
-        return [
-            [
-                entrant.shown if found.converged else f"{entrant.shown} (not converged)",
-                found.score,
-                found.fit_seconds,
-                found.predict_seconds,
-                found.kilobytes,
-            ]
-            for entrant, found in zip(self.task.entrants, self.outcomes, strict=True)
-        ]
-
-
-def _write_report(directory: Path, results: list[Result]) -> None:
+def _write_report(directory: Path, results: Sequence[tuple[Task, Samples, Samples, list[Outcome]]]) -> None:
     if find_spec("matplotlib") is None:
         echo(f"No report: {NEEDS_PLOTS}")
         return
     from maxmargin.report import Section, page, sections, table, text, versions
 
     parts = []
-    for result in results:
-        task, ours = result.task, result.outcomes[0]
-        words = text(f"{task.data}.") + table(task.columns, result.rows())
-        parts.append(Section(task.title, words + text(lesson(task, result.outcomes))))
+    for task, train, test, outcomes in results:
+        words = text(f"{task.data}.") + table(task.columns, task.rows(outcomes))
+        parts.append(Section(task.title, words + text(lesson(task, outcomes))))
         if task.family:
-            labels = {"training_labels": result.train.y}
-            about = subject(
-                ours.model, FAMILIES[task.family], result.test, task.title, ours.fit_seconds, **labels
-            )
-            _, *more = sections(about)
+            family, ours = FAMILIES[task.family], outcomes[0]
+            labels = {"training_labels": train.y}
+            _, *more = sections(subject(ours.model, family, test, task.title, ours.fit_seconds, **labels))
             parts += [replace(section, folded=True) for section in more]
     directory.mkdir(parents=True, exist_ok=True)
     lead = (

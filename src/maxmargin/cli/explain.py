@@ -58,8 +58,8 @@ def explain_command(
         names = []
     how = {"label": _class(inner, label), "top": top, "names": names or None}
     done = 0
-    with opened(stored, source, stored.reading(reading), bar=not sys.stdout.isatty()) as (_, pieces):
-        for data in islice(pieces, rows):
+    with opened(stored, source, stored.reading(reading), bar=not sys.stdout.isatty()) as (_, chunks):
+        for data in islice(chunks, rows):
             lengths = sequence_lengths(data)[: rows - done] if stored.family.task == "chain" else None
             X = stored.like_training(data.X[: rows - done if lengths is None else int(lengths.sum())])
             X = X if before is None else before.transform(X)

@@ -109,7 +109,7 @@ LEARNED = "learned"
 )
 @click.option(
     "--cluster",
-    "place",
+    "address",
     metavar="local|ADDRESS",
     help="Fit on a Dask cluster whose workers read DATA: one or several files.",
 )
@@ -138,7 +138,7 @@ def fit_command(
     recall: float | None,
     set_precision: float | None,
     tree: Path | None,
-    place: str | None,
+    address: str | None,
     workers: int | None,
     folds: int | None,
     as_json: bool,
@@ -152,7 +152,7 @@ def fit_command(
         print_table(title, ["option", "default", "description"], described(chosen), (0, 1, 2))
         return 0
     possible = [chosen] if chosen else possible_families(reading)
-    positional, given = split_words(words, possible, () if place is None else ON_CLUSTER)
+    positional, given = split_words(words, possible, () if address is None else ON_CLUSTER)
     Cs = values_of_c(given)
     promised = {
         name: share for name, share in (("recall", recall), ("precision", set_precision)) if share is not None
@@ -161,16 +161,15 @@ def fit_command(
         raise click.UsageError(
             "--ensemble needs --probabilities: give auto, sigmoid, isotonic or temperature."
         )
-    if place is not None:
+    if address is not None:
         from maxmargin.cli import cluster
 
         decisions = probabilities is not None or bool(promised) or tree is not None
         cluster.refuse(scale=scale, decisions=decisions, folds=bool(folds or Cs))
         output = _checked(output)
-        wanted = cluster.Wanted(place, workers, positional, chosen, given)
 
         def on_cluster() -> tuple[Fitted, dict[str, Any], None]:
-            fitted, family, data = cluster.fit_files(wanted, reading)
+            fitted, family, data = cluster.fit_files(positional, address, workers, chosen, given, reading)
             return fitted, _notes(family, data, fitted, positional[0], reading), None
 
         return _save_and_print(output, as_json, on_cluster)

@@ -1,4 +1,4 @@
-"""`maxmargin predict`: read, predict and write data in pieces, in constant memory."""
+"""`maxmargin predict`: read, predict and write data in chunks, in constant memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from maxmargin.io.words import visible
 if TYPE_CHECKING:
     from maxmargin.datasets import Dataset
 
-# Rows of a piece of data that is in memory already.
+# Rows of a chunk of data that is in memory already.
 ROWS = 4096
 KINDS = ("csv", "jsonl", "same", "svmlight", "arff", "parquet")
 
@@ -91,7 +91,7 @@ def predict_command(
 ) -> None:
     """Predict the labels of DATA (a file, a known data set, or - for stdin) with MODEL.
 
-    Files are processed in pieces, so memory does not grow with their size. Columns are matched by name.
+    Files are processed in chunks, so memory does not grow with their size. Columns are matched by name.
     Labels in DATA are ignored and may be absent.
 
     \b
@@ -120,17 +120,17 @@ def predict_command(
     known = stored.reading(reading)
     if kind not in ("csv", "jsonl", "same") and stored.has_words:
         raise click.UsageError(f"--to {kind} needs numbers; for a table with words use csv, jsonl or same.")
-    carried = _carried(stored, source, known, kind, names_of(keep))
+    copied = _copied(stored, source, known, kind, names_of(keep))
     measure = "scores" if scores else "probabilities" if probabilities else None
     unknown: dict[str, Counter[str]] = {}
     with (
-        opened(stored, source, known, carried, bar=not on_terminal) as (own, pieces),
+        opened(stored, source, known, copied, bar=not on_terminal) as (own, chunks),
         _target(output) as out,
     ):
         if kind == "same":
-            kind = f"whole_{own}" if carried else _same(own, source)
+            kind = f"whole_{own}" if copied else _same(own, source)
         writer = Writer(out, kind, stored, known, source, output)
-        for data in pieces:
+        for data in chunks:
             if data.X.shape[0]:
                 for name, counts in unknown_categories(
                     bare(stored.model), data.X, stored.feature_names
@@ -144,7 +144,7 @@ def predict_command(
         echo(line)
 
 
-def _carried(stored: Stored, source: str, reading: ReadOptions, kind: str, keep: list[str]) -> list[str]:
+def _copied(stored: Stored, source: str, reading: ReadOptions, kind: str, keep: list[str]) -> list[str]:
     """Return the columns of DATA to copy: those of --keep, and all features of a table written as `same`."""
     check_source(source, reading)
     path = Path(source)
@@ -177,11 +177,11 @@ def _same(own: str | None, source: str) -> str:
 
 @contextmanager
 def opened(
-    stored: Stored, source: str, reading: ReadOptions, carried: Sequence[str] = (), bar: bool = True
+    stored: Stored, source: str, reading: ReadOptions, copied: Sequence[str] = (), bar: bool = True
 ) -> Iterator[tuple[str | None, Iterator[Dataset]]]:
-    """Yield the format of a source (None for a known data set) and its pieces, with the carried columns.
+    """Yield the format of a source (None for a known data set) and its chunks, with the copied columns.
 
-    A piece has the features in the order of the model; its labels have no meaning. `bar` shows progress.
+    A chunk has the features in the order of the model; its labels have no meaning. `bar` shows progress.
     """
     with located(source, reading) as path:
         kind = None if path is None else format_of(path, reading)
@@ -189,7 +189,7 @@ def opened(
             yield kind, _in_memory(stored, source, reading)
         else:
             with reading_bar(path, bar) as progress:
-                yield kind, _streamed(stored, path, kind, reading, carried, progress)
+                yield kind, _streamed(stored, path, kind, reading, copied, progress)
 
 
 def _streamed(
@@ -197,10 +197,10 @@ def _streamed(
     path: Path,
     kind: str | None,
     reading: ReadOptions,
-    carried: Sequence[str],
+    copied: Sequence[str],
     progress: Any,
 ) -> Iterator[Dataset]:
-    """Yield the pieces of a file."""
+    """Yield the chunks of a file."""
     from maxmargin.datasets import Dataset
     from maxmargin.io import chunks as stream
     from maxmargin.io.svmlight import read_xc_header
@@ -209,7 +209,7 @@ def _streamed(
         for data in stream.stream_letters(path, progress=progress):
             yield part(data, reading.split, "test")
         return
-    if kind == "jsonl" or stored.has_words or (kind in TABLES and (carried or reading.changes_cells)):
+    if kind == "jsonl" or stored.has_words or (kind in TABLES and (copied or reading.changes_cells)):
         from maxmargin.io.mixed import read_chunks
 
         if kind not in TABLES:
@@ -217,25 +217,25 @@ def _streamed(
                 f"{path}: the model was fitted on a table with words; give CSV, JSON lines or Parquet."
             )
         kinds = stored.columns or dict.fromkeys(_feature_columns(stored, path, kind, reading), "number")
-        yield from read_chunks(source_of(path, kind, reading, progress), kinds, reading.dtype, carried)
+        yield from read_chunks(source_of(path, kind, reading, progress), kinds, reading.dtype, copied)
         return
     how: dict[str, Any] = {"dtype": reading.dtype, "progress": progress}
-    pieces: Iterator[Any]
+    chunks: Iterator[Any]
     if kind == "svmlight":
-        pieces = stream.stream_svmlight(path, stored.n_features, zero_based=reading.zero_based, **how)
+        chunks = stream.stream_svmlight(path, stored.n_features, zero_based=reading.zero_based, **how)
     elif kind == "xc":
         how |= {"header_lines": 1, "n_samples": read_xc_header(path)[0]}
-        pieces = stream.stream_svmlight(path, stored.n_features, zero_based=True, **how)
+        chunks = stream.stream_svmlight(path, stored.n_features, zero_based=True, **how)
     else:
         names = _feature_columns(stored, path, kind, reading)
         if kind == "parquet":
-            pieces = stream.stream_parquet(path, names, **how)
+            chunks = stream.stream_parquet(path, names, **how)
         elif kind == "arff":
-            pieces = stream.stream_arff(path, names, encoding=reading.encoding, **how)
+            chunks = stream.stream_arff(path, names, encoding=reading.encoding, **how)
         else:
             how |= {"delimiter": delimiter_of(path, reading), "encoding": reading.encoding}
-            pieces = stream.stream_csv(path, names, header=reading.header, **how)
-    for X in pieces:
+            chunks = stream.stream_csv(path, names, header=reading.header, **how)
+    for X in chunks:
         yield Dataset(X, X)
 
 
@@ -265,7 +265,7 @@ def _feature_columns(stored: Stored, path: Path, kind: str | None, reading: Read
 
 
 def _in_memory(stored: Stored, source: str, reading: ReadOptions) -> Iterator[Dataset]:
-    """Yield pieces of a data set that is held in memory; sequences stay whole."""
+    """Yield chunks of a data set that is held in memory; sequences stay whole."""
     import numpy as np
 
     single = stored.family.task == "multiclass"
@@ -280,7 +280,7 @@ def _in_memory(stored: Stored, source: str, reading: ReadOptions) -> Iterator[Da
 
 @dataclass(frozen=True)
 class Answer:
-    """A piece of data, its predicted labels, and the scores or probabilities asked for (`measure`).
+    """A chunk of data, its predicted labels, and the scores or probabilities asked for (`measure`).
 
     `top` is the number of best labels in `predicted`, 0 if labels are predicted otherwise.
     """
@@ -296,7 +296,7 @@ class Answer:
         return getattr(self.predicted, "ndim", 1) == 2
 
     @property
-    def carried(self) -> dict[str, list[Any]]:
+    def copied(self) -> dict[str, list[Any]]:
         """The columns of the table to copy."""
         return self.data.extras.get("carried", {})
 
@@ -307,7 +307,7 @@ class Answer:
 
 
 def _answer(stored: Stored, data: Dataset, measure: str | None) -> Answer:
-    """Predict a piece."""
+    """Predict a chunk."""
     import numpy as np
 
     model, X = stored.model, _complete(stored, data)
@@ -328,7 +328,7 @@ def _answer(stored: Stored, data: Dataset, measure: str | None) -> Answer:
 
 
 def _top(stored: Stored, data: Dataset, top: int, scores: bool) -> Answer:
-    """Predict the names of the labels with the highest scores of a piece."""
+    """Predict the names of the labels with the highest scores of a chunk."""
     import numpy as np
 
     X, inner = _complete(stored, data), bare(stored.model)
@@ -400,7 +400,7 @@ def _dense(predicted: Any) -> Any:
 
 
 class ParquetRows:
-    """Write columns in pieces to a Parquet table; copied columns keep their types."""
+    """Write columns in chunks to a Parquet table; copied columns keep their types."""
 
     def __init__(self, out: IO[bytes], types: Any) -> None:
         self._out, self._types = out, types
@@ -427,7 +427,7 @@ class ParquetRows:
 
 
 class Writer:
-    """Write answers in pieces.
+    """Write answers in chunks.
 
     Parameters
     ----------
@@ -458,11 +458,11 @@ class Writer:
         self.delimiter = delimiter_of(Path(source), reading) if is_csv else ","
         self.separator = _separator(stored)
         self.n_written = self.n_words = 0
-        self._write_piece = getattr(self, f"_{kind}")
+        self._write_chunk = getattr(self, f"_{kind}")
         self._columns: Any = None
 
     def write(self, answer: Answer) -> None:
-        self._write_piece(answer)
+        self._write_chunk(answer)
         self.n_written += answer.data.X.shape[0]
 
     def close(self) -> None:
@@ -480,7 +480,7 @@ class Writer:
             rows = _dense(answer.predicted).tolist()
         else:
             names, rows = ["class"], [[label] for label in answer.predicted.tolist()]
-        copied = ({} if files is None else {"file": list(map(str, files))}) | answer.carried
+        copied = ({} if files is None else {"file": list(map(str, files))}) | answer.copied
         if copied:
             cells = zip(*copied.values(), strict=True)
             names = [*copied, *names]
@@ -493,7 +493,7 @@ class Writer:
         rows = _dense(answer.predicted) if answer.several else answer.predicted
         for i, row in enumerate(rows):
             entry: dict[str, Any] = {} if files is None else {"file": str(files[i])}
-            entry |= {name: cells[i] for name, cells in answer.carried.items()}
+            entry |= {name: cells[i] for name, cells in answer.copied.items()}
             if answer.top:
                 entry["labels"] = row.tolist()
             elif answer.several:
@@ -541,7 +541,7 @@ class Writer:
         self.n_words += int(answer.data.per_row["word"][-1]) + 1
 
     def _whole(self, answer: Answer) -> dict[str, list[Any]]:
-        return answer.carried | _label_columns(self.stored, answer.predicted)
+        return answer.copied | _label_columns(self.stored, answer.predicted)
 
     def _whole_csv(self, answer: Answer) -> None:
         columns = self._whole(answer)
@@ -573,9 +573,9 @@ def _top_table(answer: Answer) -> tuple[list[str], list[list[Any]]]:
 class Terminal(io.RawIOBase):
     """Write to a terminal with control characters escaped."""
 
-    def write(self, piece: Any) -> int:
-        sys.stdout.write("\n".join(visible(line) for line in bytes(piece).decode().split("\n")))
-        return len(piece)
+    def write(self, chunk: Any) -> int:
+        sys.stdout.write("\n".join(visible(line) for line in bytes(chunk).decode().split("\n")))
+        return len(chunk)
 
 
 @contextmanager

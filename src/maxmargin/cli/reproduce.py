@@ -51,7 +51,13 @@ def reproduce_command(name: str | None, options: tuple[str, ...], repository: Pa
     minutes, data = _table(folder / "minutes.toml"), _table(folder / "data.toml")
     if name is None:
         rows = [
-            [key, _minutes(minutes, key), _data_sets(data.get(key, [])), _summary(path)]
+            [
+                key,
+                _minutes(minutes, key),
+                ", ".join(one if _is_local(one) else f"{one} (not here)" for one in data.get(key, []))
+                or "none",
+                (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0],
+            ]
             for key, path in scripts.items()
         ]
         print_table("Experiments", ["name", "minutes", "data", "description"], rows, left=(0, 2, 3))
@@ -98,16 +104,6 @@ def _is_local(data: str) -> bool:
     from maxmargin.io.registry import where
 
     return all(where(name) not in ("can be fetched", "not here") for name in _members(data))
-
-
-def _data_sets(data: Sequence[str]) -> str:
-    return ", ".join(name if _is_local(name) else f"{name} (not here)" for name in data) or "none"
-
-
-def _summary(path: Path) -> str:
-    """Return the first line of the docstring of a script."""
-    docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
-    return docstring.partition("\n")[0]
 
 
 # Families to warm up, and bags of candidates, for which there is no file format.
