@@ -1,4 +1,4 @@
-"""`maxmargin datasets`, the exit codes, and what a user's mistake looks like."""
+"""`maxmargin datasets`, and the modules that a command imports."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_convert_takes_one_side_of_the_split(tmp_path):
     assert datasets.read_csv(target, labels=7).X.shape == (129, 43)
 
 
-def test_stdin_is_read_in_the_format_told(tmp_path, monkeypatch):
+def test_stdin_is_read_in_the_given_format(tmp_path, monkeypatch):
     class Stdin:
         buffer = io.BytesIO(b"1 1:0.5 2:1\n2 2:4\n")
 
@@ -59,7 +59,7 @@ def test_stdin_is_read_in_the_format_told(tmp_path, monkeypatch):
     assert target.read_text() == "x0,x1,class\n0.5,1,1\n0,4,2\n"
 
 
-def test_a_fault_on_stdin_is_said_to_be_there(tmp_path, monkeypatch, capsys):
+def test_an_error_on_stdin_names_stdin(tmp_path, monkeypatch, capsys):
     class Stdin:
         buffer = io.BytesIO(b"1 1:0.5 2:x\n")
 
@@ -78,28 +78,22 @@ def test_csv_columns_are_chosen_by_name_and_prefix(tmp_path):
     assert target.read_text() == "size,id\n2.5,1\n3.5,2\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "cure"),
-    [
-        (["datasets", "info", "yaest"], 1, "Did you mean 'yeast'"),
-        (["datasets", "convert", "yaest", "a.csv"], 2, "Did you mean the data set yeast"),
-        (["datasets", "convert", "flags", "a.xlsx"], 2, ".csv, .parquet, .arff or .svm"),
-        (["datasets", "convert", "-", "a.csv"], 2, "--format"),
-        (["datasets", "convert", "flags", "/nowhere/a.csv"], 1, "/nowhere"),
-        (["datasets", "fetch", "rcv1-subsets"], 1, "MAXMARGIN_DATA"),
-        (["datasets", "list", "--task", "cooking"], 1, "multilabel"),
-        (["dataset"], 2, "datasets"),
-    ],
-)
-def test_a_mistake_is_one_clear_message(words, code, cure, capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    assert main(words) == code
-    said = capsys.readouterr()
-    assert cure in said.err and "Traceback" not in said.err and not said.out
-    assert sum(line.startswith("Error: ") for line in said.err.splitlines()) == 1
+def test_a_mistake_is_one_message(run):
+    """Beside the table of wrong calls in tests/test_wrong_calls.py."""
+    for words, code, message in (
+        ("info yaest", 1, "Did you mean 'yeast'"),
+        ("convert yaest a.csv", 2, "Did you mean the data set yeast"),
+        ("convert - a.csv", 2, "--format"),
+        ("convert flags /nowhere/a.csv", 1, "/nowhere"),
+        ("fetch rcv1-subsets", 1, "MAXMARGIN_DATA"),
+    ):
+        found, out, err = run("datasets", *words.split())
+        assert found == code and message in err and "Traceback" not in err and not out, err
+        assert sum(line.startswith("Error: ") for line in err.splitlines()) == 1
+    assert "datasets" in run("dataset")[2]
 
 
-def test_a_fault_in_a_file_names_its_place(tmp_path, capsys):
+def test_an_error_in_a_file_names_its_place(tmp_path, capsys):
     table = tmp_path / "bad.csv"
     table.write_text("a,b,y\n1,2,0\n1,x,1\n")
     assert main(["datasets", "convert", str(table), str(tmp_path / "o.csv"), "--target", "y"]) == 1
@@ -108,15 +102,22 @@ def test_a_fault_in_a_file_names_its_place(tmp_path, capsys):
     assert "--target, --labels or --label-prefix" in capsys.readouterr().err
 
 
-def test_the_command_line_starts_without_the_heavy_libraries():
-    """Neither the package nor `--help` may load what only a fit or a plot needs."""
+@pytest.mark.parametrize(
+    ("words", "heavy"),
+    [
+        ("--help", "numba matplotlib rich numpy sklearn scipy"),
+        ("--version", "numba matplotlib rich numpy sklearn scipy maxmargin.io.registry multiprocessing"),
+        ("datasets list", "numba matplotlib sklearn pandas"),
+        ("info m.mm", "matplotlib maxmargin.report maxmargin.submodular maxmargin.dask maxmargin.cli.fit"),
+        ("predict m.mm iris -o p.csv", "matplotlib maxmargin.report maxmargin.dask maxmargin.cli.demo"),
+    ],
+)
+def test_a_command_imports_only_what_it_uses(run, tmp_path, words, heavy):
+    assert run("fit", "iris", "-o", "m.mm")[0] == 0
     program = (
-        "import sys, maxmargin\n"
-        "heavy = {'numba', 'matplotlib', 'click', 'rich', 'numpy', 'sklearn', 'scipy'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
-        "from maxmargin.cli import main\n"
-        "assert main(['--help']) == 0\n"
-        "heavy -= {'click'}\n"
+        f"import sys, maxmargin\nheavy = {set(heavy.split())}\n"
+        "assert not {'numpy', 'click'} & set(sys.modules)\n"
+        f"from maxmargin.cli import main\nassert main({words.split()}) == 0\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL, cwd=tmp_path)

@@ -127,7 +127,7 @@ def test_sequences(run):
     assert code == 0 and len(out.splitlines()) == 2, err
 
 
-def test_compare_puts_models_and_baselines_side_by_side(run):
+def test_compare_lists_models_and_baselines(run):
     code, out, err = run(
         "compare", "iris", "-m", "multiclass", "-m", "sparse-multiclass", "--json", "--folds", 2
     )
@@ -143,7 +143,7 @@ def test_compare_puts_models_and_baselines_side_by_side(run):
     assert code == 0 and "±" in out
 
 
-def test_compare_chooses_no_C_where_one_is_given(run):
+def test_compare_chooses_no_C_if_one_is_given(run):
     _, out, _ = run("compare", "iris", "-m", "multiclass", "--C", "5", "--json", "--no-baseline")
     assert "C" not in json.loads(out)
     _, out, _ = run("compare", "iris", "-m", "multiclass", "--C", "5", "--tune", "--json", "--no-baseline")
@@ -153,11 +153,10 @@ def test_compare_chooses_no_C_where_one_is_given(run):
 def test_reproduce_lists_and_runs_experiments(run, tmp_path):
     code, _, err = run("reproduce")
     assert code == 2 and "--repository" in err
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments" / "tiny.py").write_text(
-        '"""A tiny experiment."""\nimport sys\nsys.exit(len(sys.argv))\n'
-    )
-    (tmp_path / "experiments" / "minutes.toml").write_text("tiny = 7\n")
+    folder = tmp_path / "experiments"
+    folder.mkdir()
+    (folder / "tiny.py").write_text('"""A tiny experiment."""\nimport sys\nsys.exit(len(sys.argv))\n')
+    (folder / "minutes.toml").write_text("tiny = 7\n")
     code, out, _ = run("reproduce")
     assert code == 0 and "A tiny experiment." in out and " 7 " in out
     code, _, err = run("reproduce", "tiny", "--some", "option")
@@ -166,7 +165,7 @@ def test_reproduce_lists_and_runs_experiments(run, tmp_path):
     assert run("reproduce", "huge")[0] == 2
 
 
-def test_reproduce_tells_which_data_is_missing(run, tmp_path, monkeypatch):
+def test_reproduce_names_missing_data(run, tmp_path, monkeypatch):
     monkeypatch.delenv("MAXMARGIN_DATA", raising=False)
     monkeypatch.setenv("MAXMARGIN_CACHE", str(tmp_path / "cache"))
     (tmp_path / "experiments").mkdir()
@@ -184,49 +183,28 @@ def test_reproduce_tells_which_data_is_missing(run, tmp_path, monkeypatch):
     assert code == 0 and (out + err).strip().splitlines()[-1].endswith("tiny.csv")
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "cure"),
-    [
-        (["fit", "iris", "-m", "multiclass", "-o", "m.mm", "--CC", "1"], 2, "Did you mean --C"),
-        (["fit", "iris", "-m", "multiclass", "-o", "m.mm", "--C", "-1"], 2, "must be a float in the range"),
-        (["fit", "iris", "-m", "multilabel", "-o", "m.mm"], 1, "use --model multiclass"),
-        (["fit", "yeast", "-m", "multiclass", "-o", "m.mm"], 1, "use --model multilabel"),
-        (["fit", "iris", "-m", "sparse-multilabel", "-o", "m.mm"], 1, "use --model sparse-multiclass"),
-        (["fit", "yeast", "-m", "sparse-multiclass", "-o", "m.mm"], 1, "use --model sparse-multilabel"),
-        (["fit", "iris", "-m", "chain", "-o", "m.mm"], 1, "needs sequences"),
-        (["fit", "-m", "multiclass", "-o", "m.mm"], 2, "exactly one DATA"),
-        (["fit", "iris", "-m", "multiclass", "-o", "no/m.mm"], 2, "no directory"),
-        (["fit", "iris", "-m", "multiclass", "-o", "m.mm", "--C"], 2, "needs a value"),
-        (["predict", "none.mm", "iris"], 1, "none.mm"),
-        (["fit", "iris", "-m", "multiclass", "-o", "."], 2, "is a directory"),
-        (["fit", "iris", "-m", "multiclass"], 2, "-o FILE"),
-        (["fit", "iris", "-m", "multiclass", "-o", "m.mm", "--split", "test"], 2, "leave --split out"),
-        (["fit", "iris", "-m", "multiclass", "-o", "m.mm", "--mx-iter", "5"], 2, "Did you mean --max-iter"),
-        (["fit", "t.csv", "--target", "c", "-m", "multiclass", "-o", "m.mm"], 1, "no column is called 'c'"),
-        (["fit", "t.csv", "--target", "b", "--drop", "a", "-m", "multiclass", "-o", "m.mm"], 1, "no feature"),
-        (
-            ["fit", "t.csv", "--target", "b", "--delimiter", ";;", "-m", "multiclass", "-o", "m.mm"],
-            1,
-            "one char",
-        ),
-        (
-            ["fit", "t.csv", "--target", "b", "--encoding", "elvish", "-m", "multiclass", "-o", "m.mm"],
-            1,
-            "utf-8",
-        ),
-        (["evaluate", "m.mm", "iris"], 1, "`maxmargin fit"),
-        (["report", "m.mm", "iris"], 1, "`maxmargin fit"),
-        (["predict", "bad.mm", "iris", "-o", "."], 1, "not a whole model file"),
-        (["evaluate", "bad.mm", "iris"], 1, "not a whole model file"),
-    ],
-)
-def test_mistakes_are_one_line_and_say_what_to_do(run, words, code, cure):
+MISTAKES = [
+    ("fit yeast -m multiclass -o m.mm", 1, "use --model multilabel"),
+    ("fit iris -m sparse-multilabel -o m.mm", 1, "use --model sparse-multiclass"),
+    ("fit yeast -m sparse-multiclass -o m.mm", 1, "use --model sparse-multilabel"),
+    ("fit iris -m multiclass -o m.mm --C -1", 2, "must be a float in the range"),
+    ("fit iris -m multiclass -o m.mm --mx-iter 5", 2, "Did you mean --max-iter"),
+    ("fit t.csv --target b --drop a -o m.mm", 1, "no feature"),
+    ("fit t.csv --target b --delimiter ;; -o m.mm", 1, "one char"),
+    ("report m.mm iris", 1, "`maxmargin fit"),
+    ("predict bad.mm iris -o .", 1, "not a whole model file"),
+    ("evaluate bad.mm iris", 1, "not a whole model file"),
+]
+
+
+def test_mistakes_are_reported_in_one_line(run):
+    """Beside the table of wrong calls in tests/test_wrong_calls.py."""
     Path("bad.mm").write_text("not a model")
     Path("t.csv").write_text("a,b\n1,x\n2,y\n")
-    answer, out, err = run(*words)
-    assert answer == code and cure in err and not out
-    assert err.startswith("Error: ") and err.count("\n") == 1
-    assert not os.path.exists("m.mm")
+    for line, code, message in MISTAKES:
+        found, out, err = run(*line.split())
+        assert found == code and message in err and not out, line
+        assert err.startswith("Error: ") and err.count("\n") == 1 and not os.path.exists("m.mm")
 
 
 def test_data_that_does_not_fit_the_model(run):
@@ -238,7 +216,7 @@ def test_data_that_does_not_fit_the_model(run):
 @pytest.mark.parametrize(
     "notes", [{"family": []}, {"label_names": 3}, {"reading": {"encoding": 7}}, {"data": None}]
 )
-def test_notes_that_fit_would_not_write_are_refused(run, notes):
+def test_notes_that_fit_does_not_write_are_refused(run, notes):
     run("fit", "iris", "-m", "multiclass", "-o", "m.mm")
     about = describe("m.mm")["metadata"]
     maxmargin.save(maxmargin.load("m.mm"), "m.mm", metadata={**about, **notes})
@@ -246,7 +224,7 @@ def test_notes_that_fit_would_not_write_are_refused(run, notes):
     assert code == 1 and "was not written by `maxmargin fit`" in err
 
 
-def test_stopping_short_is_said_and_the_model_kept(run):
+def test_a_fit_that_stops_early_warns_and_keeps_the_model(run):
     code, _, err = run("fit", "yeast", "-m", "multilabel", "--max-iter", 1, "--tol", 1e-9, "-o", "m.mm")
     assert code == 0 and "Warning: MultiLabelSVC: Stopped after 1 epochs" in err
     assert maxmargin.load("m.mm").duality_gap_ > 1e-9

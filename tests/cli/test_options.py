@@ -17,26 +17,17 @@ def table(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("words", [
-    ["fit", "none.csv", "--labels", "tags", "--kernell", "rbf"],
-    ["fit", "none.csv", "--kernell=rbf"],
-    ["fit", "none.csv", "--kernell"],
-    ["compare", "none.csv", "--kernell", "rbf"],
+@pytest.mark.parametrize(("line", "message"), [
+    ("fit none.csv --labels tags --kernell rbf", "--kernell is no option"),
+    ("fit none.csv --kernell=rbf", "Did you mean --kernel?"),
+    ("compare none.csv --kernell rbf", "Did you mean --kernel?"),
+    ("fit none.csv --quite", "Did you mean --quiet?"),
+    ("fit none.csv -x", "-x is no option"),
+    ("fit none.csv --target kind --tol -1", "The 'tol' parameter of MultiClassSVC must be"),
 ])  # fmt: skip
-def test_an_unknown_option_is_named_before_the_file_is_read(run, words):
-    code, _, err = run(*words, *(["-o", "m.mm"] if words[0] == "fit" else []))
-    assert code == 2 and "--kernell is no option" in err and "Did you mean --kernel?" in err
-
-
-@pytest.mark.parametrize(("word", "meant"), [("--quite", "--quiet"), ("-x", ""), ("--jsn", "--json")])
-def test_an_unknown_flag_is_named(run, word, meant):
-    code, _, err = run("fit", "none.csv", word, "-o", "m.mm")
-    assert code == 2 and f"{word} is no option" in err and meant in err
-
-
-def test_a_wrong_value_is_named_before_the_file_is_read(run):
-    code, _, err = run("fit", "none.csv", "--target", "kind", "--tol", "-1", "-o", "m.mm")
-    assert code == 2 and "The 'tol' parameter of MultiClassSVC must be" in err
+def test_wrong_options_are_named_before_the_file_is_read(run, line, message):
+    code, _, err = run(*line.split(), *(["-o", "m.mm"] if line.startswith("fit") else []))
+    assert code == 2 and message in err
 
 
 @pytest.mark.parametrize(("words", "cure"), [
@@ -46,7 +37,7 @@ def test_a_wrong_value_is_named_before_the_file_is_read(run):
     (["--prior", "learned", "-m", "sparse-multilabel"], "--prior learned is for MultiLabelSVC"),
     (["--probabilities", "auto", "-m", "chain"], "is not for sequences"),
 ])  # fmt: skip
-def test_an_option_for_other_models_is_refused_before_the_file_is_read(run, tmp_path, words, cure):
+def test_options_of_other_models_are_refused_before_the_file_is_read(run, tmp_path, words, cure):
     (tmp_path / "empty.csv").write_text("")
     code, _, err = run("fit", "empty.csv", "--target", "kind", *words, "-o", "m.mm")
     assert code == 2 and cure in err, err
@@ -60,12 +51,12 @@ def test_an_option_for_other_models_is_refused_before_the_file_is_read(run, tmp_
     ["predict", "m.mm", "iris", "--to", "csv", "--to", "jsonl"],
     ["datasets", "info", "iris", "--target", "a", "--target", "b"],
 ])  # fmt: skip
-def test_an_option_with_one_value_is_given_once(run, words):
+def test_an_option_with_one_value_is_not_repeated(run, words):
     code, _, err = run(*words)
     assert code == 2 and "is given twice, but it takes one value" in err, err
 
 
-def test_the_columns_of_the_file_are_listed_where_those_of_the_labels_are_not_named(run, table):
+def test_the_columns_are_listed_if_no_label_column_is_named(run, table):
     table.with_suffix(".jsonl").write_text('{"a": 1, "kind": "x"}\n')
     for name, columns in (("t.csv", "'a', 'b', 'kind'"), ("t.jsonl", "'a', 'kind'")):
         code, _, err = run("fit", name, "-o", "m.mm")
@@ -81,7 +72,7 @@ def test_columns_of_a_known_data_set_can_be_dropped(run):
     assert code == 2 and "--target is for files" in err
 
 
-def test_quiet_leaves_errors_and_the_result(run, table):
+def test_quiet_prints_errors_and_the_result(run, table):
     table.write_text("n,price,kind\n" + "".join(f"{k},{k % 3},{'xy'[k % 2]}\n" for k in range(12)))
     words = ["fit", "t.csv", "--target", "kind", "--categories", "price", "-o", "m.mm"]
     _, _, told = run(*words)
@@ -94,7 +85,7 @@ def test_quiet_leaves_errors_and_the_result(run, table):
     assert code == 1 and err.startswith("Error: ")
 
 
-def test_verbose_and_the_log_tell_more(run, table, tmp_path):
+def test_verbose_and_the_log_have_details(run, table, tmp_path):
     words = ["fit", "t.csv", "--target", "kind", "-o", "m.mm"]
     _, _, err = run(*words, "-v")
     assert "2 features of 16 samples to MultiClassSVC" in err
