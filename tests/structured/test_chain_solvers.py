@@ -61,7 +61,7 @@ def test_known_optimum(name):
     np.testing.assert_allclose(found[K * f :], rest, atol=1e-4)
 
 
-PLAIN = {"safeguard": False, "epsilon": 0.0, "floor": 0.0}
+PLAIN = {"safeguard": False, "floor": 0.0}
 TRACES = {
     "bcfw_tau_0.01": ("bcfw", {}),
     "bcpl_tau_0.1": ("bcpl", {"temperature": 0.1, **PLAIN}),

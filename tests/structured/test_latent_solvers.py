@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from maxmargin.core.loop import ROUNDING, Clock, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.structured.latent import SOLVERS
-from maxmargin.structured.latent_rounds import LatentProblem, LatentRounds, PairBlocks, SoftPairs
+from maxmargin.structured.latent_rounds import SOFTNESS, LatentProblem, LatentRounds, PairBlocks, SoftPairs
 from tests.golden import classes, features
 from tests.naive import latent as naive
 
@@ -117,7 +117,7 @@ def test_pairwise_equals_enumerated(seed):
 def test_bcpl_equals_enumerated(tau, safeguard):
     problem, twin, chosen = both(3, sparse=safeguard)
     blocks = SoftPairs(problem, chosen, temperature=tau, safeguard=safeguard)
-    twin.soften(blocks.softness)
+    twin.soften(SOFTNESS)
     np.testing.assert_allclose(blocks.vector, twin.w, atol=1e-12)
     for i in np.random.default_rng(0).integers(0, 5, 20):
         blocks.visit(np.array([i]))
@@ -131,7 +131,7 @@ def test_bcpl_equals_enumerated(tau, safeguard):
 def test_oeg_equals_enumerated(sparse):
     problem, twin, chosen = both(3, sparse=sparse)
     blocks = SoftPairs(problem, chosen, temperature=0.3, safeguard=False, search=False)
-    twin.soften(blocks.softness)
+    twin.soften(SOFTNESS)
     for i in np.random.default_rng(0).integers(0, 5, 20):
         blocks.visit(np.array([i]))
         twin.oeg_step(i, 0.3, blocks.rule.floor)
@@ -155,7 +155,7 @@ def test_soft_steps_start_where_the_dual_is_highest_before_the_softened_truth(C)
     blocks = SoftPairs(problem, chosen)
     duals = []
     for share in np.linspace(0, 1, 2001)[1:]:
-        twin.soften(share * blocks.softness)
+        twin.soften(share * SOFTNESS)
         duals.append(twin.dual())
     assert blocks.objective() > 0
     assert blocks.objective() >= max(duals) * (1 - 1e-9)

@@ -53,7 +53,7 @@ KBEST_BYTES = 32
 SOLVERS: dict[str, Choice] = {
     "pairwise": Choice(
         on_atoms,
-        "Viterbi finds the best labeling of a sequence, weight moves between the labelings found so far",
+        "Viterbi finds the best labeling of a sequence; weight moves between the labelings found so far",
     ),
     "bcfw": Choice(frank_wolfe, "Frank-Wolfe towards the best labeling, block by block"),
     "bcpl": Choice(
@@ -93,17 +93,14 @@ class ChainSVC(ClassifierMixin, Iterative):
     C : float, default=1.0
         Weight of the sum of the losses of all sequences.
     solver : {"pairwise", "bcfw", "bcpl", "oeg"}, default="pairwise"
-        How to get to the one optimum: pairwise Frank-Wolfe steps on cached labelings (and, where
-        the weights are few, cutting planes through all of these, which a large C asks for),
-        block-coordinate Frank-Wolfe, block-coordinate partial linearisation, or online
-        exponentiated gradient.
+        All solvers reach the same optimum: pairwise Frank-Wolfe steps on stored labelings (followed, if
+        weights are few, by cutting planes, which are faster at a large C), block-coordinate Frank-Wolfe,
+        block-coordinate partial linearisation, or online exponentiated gradient.
     temperature : float or "auto", default="auto"
-        For "bcpl" and "oeg": how much the target of a step is softened. "auto" is 0.1 of the
-        largest loss of a sequence for "bcpl", and the smallest temperature that provably
-        never lowers the dual for "oeg".
+        Softness of the target of a step, for "bcpl" and "oeg". "auto" is 0.1 of the largest loss of a
+        sequence for "bcpl", and for "oeg" the smallest temperature at which no step can lower the dual.
     safeguard : bool, default=True
-        For "bcpl": take the Frank-Wolfe step where it promises more. Without it small
-        temperatures can stall.
+        For "bcpl": take the Frank-Wolfe step if its gain is larger. Without it small temperatures can stall.
     normalize_loss : bool, default=True
         Divide the number of wrong labels of a sequence by its length, so that a sequence
         costs at most 1; False counts the wrong labels, so that a letter counts the same in short
@@ -119,9 +116,8 @@ class ChainSVC(ClassifierMixin, Iterative):
     time_limit : float or None, default=None
         Seconds after which training stops.
     warm_start : bool, default=False
-        Go on from the dual solution of the last fit if that had the same sequences, labels, solver,
-        normalize_loss and intercept_scaling; C and weights may change. Otherwise a warning says
-        that it starts anew.
+        Start from the dual solution of the last fit if it had the same sequences, labels, solver,
+        normalize_loss and intercept_scaling; C and weights may change. Otherwise warn and start from zero.
     n_jobs : int or None, default=None
         Threads for evaluating the objective and for prediction.
     random_state : int, RandomState instance or None, default=0
@@ -139,7 +135,7 @@ class ChainSVC(ClassifierMixin, Iterative):
         Objective of the stored weights, dual objective, relative gap.
     n_iter_ : int
     solver_ : str
-        What ran: the name of the solver, or of one after the other ("sweeps, then newton").
+        The solver that ran, or several in turn ("pairwise, then planes").
     history_ : list of dict
         One record per epoch: epoch, seconds, primal, dual, gap, active (sequences visited). Primal and
         dual are the best bounds so far, and the model returned has the primal objective of the last
@@ -372,11 +368,10 @@ class ChainSVC(ClassifierMixin, Iterative):
         names: Sequence[str] | None = None,
         lengths: Any = None,
     ) -> Any:
-        """What carried the label of every position: its features, and the labels beside it.
+        """Explain the label of every position by its features and the neighbouring labels.
 
-        The score of a label at a position is the part of the score of a labeling that depends on it: that of
-        its features, and of the steps from the label before and to the label after, which are the predicted
-        ones.
+        The score of a label at a position is the part of the labeling's score that depends on it: its
+        features, and the transitions from the predicted previous label and to the predicted next label.
 
         Parameters
         ----------
@@ -384,7 +379,7 @@ class ChainSVC(ClassifierMixin, Iterative):
         label : name of a label, default=None
             None explains the predicted label of every position.
         top : int, default=10
-            How many parts are named; the others are summed up.
+            Number of parts to name; the others are summed up.
         names : sequence of str, default=None
             Names of the features; those seen in `fit` by default, otherwise x0, x1, ...
         lengths : array-like of int, default=None
@@ -392,25 +387,29 @@ class ChainSVC(ClassifierMixin, Iterative):
         Returns
         -------
         list of lists of Explanation, or one list with `lengths`
-            For each position; parts, rest and bias add up to the score. Steps are called "after 'a'",
+            For each position; parts, rest and bias add up to the score. Transitions are called "after 'a'",
             "before 'b'", "first" and "last".
         """
         groups = self._read(X, lengths)
-        told = explain_rows(self, groups.X, self._picks(groups, label), top, names)
-        return told if groups.kind == "stacked" else [told[a:b] for a, b in pairwise(groups.offsets)]
+        explanations = explain_rows(self, groups.X, self._picks(groups, label), top, names)
+        return (
+            explanations
+            if groups.kind == "stacked"
+            else [explanations[a:b] for a, b in pairwise(groups.offsets)]
+        )
 
     def _picks(self, groups: Groups, label: Any) -> Iterator[Pick]:
         """Every position, with the steps between its label and the predicted ones beside it."""
         codes = self._decode(groups)
-        asked = None if label is None else place_of(label, self.classes_)
+        given = None if label is None else place_of(label, self.classes_)
         for start, stop in pairwise(groups.offsets.tolist()):
             for row in range(start, stop):
-                k = int(codes[row]) if asked is None else asked
+                k = int(codes[row]) if given is None else given
                 steps = self._steps(codes[start:stop], row - start, k)
                 yield Pick(row, k, f"position {row - start}", steps)
 
     def _steps(self, codes: np.ndarray, t: int, k: int) -> list[tuple[str, float]]:
-        """Steps into and out of label k at position t of a labeling."""
+        """Transitions into and out of label k at position t of a labeling."""
         names = self.classes_.tolist()
         before, after = ("first", self.first_[k]), ("last", self.last_[k])
         if t > 0:
@@ -440,7 +439,7 @@ class ChainSVC(ClassifierMixin, Iterative):
         return read_groups(self, X, lengths, reset=False)
 
     def _weights(self) -> ChainWeights:
-        """The weights as the compiled loops take them: writable, as they are while fitting."""
+        """The weights in the form of the compiled loops: writable, as in a fit."""
         U, R = (np.require(part, requirements=("C", "W")) for part in (self.coef_.T, self.transitions_))
         return ChainWeights(U, R, np.stack([self.intercept_, self.first_, self.last_]))
 
@@ -454,7 +453,7 @@ class ChainSVC(ClassifierMixin, Iterative):
         """Code of every row's label in the best labeling of its sequence."""
         rows, offsets, weights = Rows.of(groups.X).flat, readonly(groups.offsets), self._weights()
         n, labels = groups.lengths.size, np.empty(groups.offsets[-1], np.int64)
-        # Without losses: the loop of fits is compiled already.
+        # Zero losses: this reuses the compiled loop of a fit.
         none, values = readonly(np.zeros(n)), np.empty(n)
         chain = Chain(rows, offsets, readonly(np.zeros_like(labels)), none, none)
 
@@ -466,7 +465,7 @@ class ChainSVC(ClassifierMixin, Iterative):
         return labels
 
     def _best_labelings(self, groups: Groups, most: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """For each sequence the codes of its best labelings (at most as many) and their scores."""
+        """For each sequence the codes of its best labelings, at most `most`, and their scores."""
         rows, weights, K = Rows.of(groups.X).flat, self._weights(), self.classes_.size
         longest = int(groups.lengths.max())
         if KBEST_BYTES * longest * K * count_labelings(K, longest, most) > memory():
@@ -508,7 +507,7 @@ def named(weights: ChainWeights, scaling: float) -> dict[str, np.ndarray]:
 
 
 def _probe(rows: Rows) -> np.ndarray:
-    """One random projection of every row, which tells two training sets apart."""
+    """A random projection of every row, to recognise the training set."""
     return rows.matrix @ np.random.RandomState(0).standard_normal(rows.shape[1])
 
 

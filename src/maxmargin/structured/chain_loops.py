@@ -6,11 +6,11 @@ A chain of length L over K labels has unary potentials ``un`` (L x K) and pair p
 (features x K) holds feature c for all labels, ``R`` (K x K) the transitions, and the rows
 of ``B`` (3 x K) bias, first and last.
 
-The loops over labels are contiguous; four nonzeros of a row, or four labels before a
-transition, are taken at once, which spares three of four passes over the row written.
+The loops over labels are contiguous. They process four nonzeros of a row, or four labels before a transition,
+at once, which saves three of four passes over the output row.
 
-The second half declares the generic functions of oracle_loops.py, for lists of labelings;
-the feature difference of a labeling touches only where it leaves the truth.
+The second half declares the generic functions of oracle_loops.py for lists of labelings. The feature
+difference of a labeling involves only the positions at which it differs from the truth.
 """
 
 from __future__ import annotations
@@ -120,6 +120,7 @@ def augment(un, y, start, length, loss):
 def viterbi(un, R, length, forward, path):
     """Viterbi: write the best labeling into `path` and return its score; ties go to the lowest label."""
     K = R.shape[0]
+    # forward[t, b]: the score of the best labeling up to position t that ends with label b.
     for a in range(K):
         forward[0, a] = un[0, a]
     for t in range(1, length):
@@ -145,6 +146,7 @@ def viterbi(un, R, length, forward, path):
             a += 1
         for b in range(K):
             row[b] += un[t, b]
+    # Trace the best labeling back from its last label.
     label = 0
     for a in range(1, K):
         if forward[length - 1, a] > forward[length - 1, label]:
@@ -176,9 +178,9 @@ def excess(un, R, y, start, z, length):
 
 @compiled
 def decode(chain, first, last, weights, un, forward, labels, out):
-    """Labelings of the largest H_i(z) of the sequences first..last-1, and out[i], that H: xi_i of eq. (11).
+    """Labelings with the largest H_i(z) of the sequences first..last-1; out[i] is that H, xi_i of eq. (11).
 
-    Where losses are zero these are the best labelings, whatever the truth.
+    With zero losses these are the labelings with the highest scores, for any truth.
     """
     for i in range(first, last):
         start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
@@ -193,9 +195,9 @@ def decode(chain, first, last, weights, un, forward, labels, out):
 def kbest(un, R, length, k, scores, came, rank, at, labels, values):
     """The k best labelings, best first, into `labels` (k x L) and `values`; returns how many exist.
 
-    scores, came, rank (L x K x k) hold, for every position and label, the k best ways to get
-    there. They are merged from the sorted lists of the K labels before, `at` being the
-    position in each list: O(L K^2 k). Ties go to the lowest label before, then the better rank.
+    scores, came, rank (L x K x k) hold the k best partial labelings up to every position and label. They are
+    merged from the sorted lists of the K previous labels, with the position in each list in `at`: O(L K^2 k).
+    Ties go to the lowest previous label, then to the better rank.
     """
     K = R.shape[0]
     for a in range(K):
@@ -239,7 +241,7 @@ def kbest(un, R, length, k, scores, came, rank, at, labels, values):
 
 @helper
 def log_sum(values, size):
-    """log(sum(exp(values[:size]))), with the largest term taken out."""
+    """log(sum(exp(values[:size]))), relative to the largest term."""
     top = values[0]
     for a in range(1, size):
         top = max(top, values[a])
@@ -267,8 +269,8 @@ def shift_to_zero(values, size):
 def forward_backward(un, pr, stride, length, messages):
     """Log messages of forward-backward, in both directions; returns log Z.
 
-    Every message is shifted to a largest value of 0, so that no digits are lost on long
-    chains or at low temperatures. norms[0, t] and norms[1, t] normalise node t and edge t:
+    Every message is shifted to a maximum of 0, which keeps all digits on long chains and at low temperatures.
+    norms[0, t] and norms[1, t] normalise node t and edge t:
 
         log mu_t(a) = forward[t, a] + backward[t, a] - norms[0, t],
         log mu_{t, t+1}(a, b) = forward[t, a] + pr[t * stride, a, b] + un[t + 1, b]
@@ -305,7 +307,7 @@ def forward_backward(un, pr, stride, length, messages):
 
 @helper
 def read_nodes(messages, length, nodes):
-    """Node marginals off the messages of `forward_backward`."""
+    """Compute node marginals from the messages of `forward_backward`."""
     for t in range(length):
         for a in range(nodes.shape[1]):
             nodes[t, a] = math.exp(messages.forward[t, a] + messages.backward[t, a] - messages.norms[0, t])
@@ -357,7 +359,7 @@ def loss_of_labeling(chain, i, answer):
 
 @helper(hot=True)
 def add_difference(chain, w, i, z, scale):
-    """Add scale * Psi(z) to the weights, touching only where z leaves the truth."""
+    """Add scale * Psi(z) to the weights, only at the positions at which z differs from the truth."""
     data, indices, indptr, dense = chain.rows
     U, R, B = w
     y, start, length = chain.y, chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
@@ -386,7 +388,7 @@ def add_difference(chain, w, i, z, scale):
 
 @helper(hot=True)
 def clear_difference(chain, w, i, z):
-    """Set to zero every weight that `add_difference` touched for z."""
+    """Set every weight to zero that `add_difference` changes for z."""
     _, indices, indptr, dense = chain.rows
     U, R, B = w
     y, start = chain.y, chain.offsets[i]

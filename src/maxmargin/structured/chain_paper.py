@@ -1,8 +1,7 @@
 """The methods of the paper on chains, whose state is a set of marginals: BCFW, BCPL and OEG.
 
-Problem, dual and gap as in chain_problem.py; epochs, evaluations and certificates in
-`block_solver.BlockSolver`. The default, pairwise steps on cached labelings, is
-`atoms.on_atoms`.
+Problem, dual and gap are in chain_problem.py; epochs, evaluations and certificates in
+`block_solver.BlockSolver`. The default, pairwise steps on stored labelings, is `atoms.on_atoms`.
 """
 
 from __future__ import annotations
@@ -25,11 +24,18 @@ from maxmargin.structured.chain_paper_loops import (
 from maxmargin.structured.chain_problem import ChainProblem
 from maxmargin.structured.oracle_loops import SoftRule, bcpl_epoch, weights_of_state
 
+# Mass that a start takes from the truth.
+SOFTNESS = 1e-2
+# The automatic temperature of BCPL, relative to the largest loss of a sequence.
+SHARE = 0.1
+# A step of BCPL is at most 1 - EPSILON.
+EPSILON = 2.2204e-16
+
 
 class MarginalBlocks(Blocks):
-    """Node marginals mu (rows x K) and summed edge marginals pairs (n x K x K), and w that follows them.
+    """Node marginals mu (rows x K), summed edge marginals pairs (n x K x K), and their w.
 
-    E Phi and E Delta are linear in the marginals, hence so are w and D.
+    E Phi and E Delta are linear in the marginals, so w is linear in them and D quadratic.
     """
 
     problem: ChainProblem
@@ -44,7 +50,7 @@ class MarginalBlocks(Blocks):
         return self.state
 
     def fresh(self) -> Any:
-        """The marginals that belong to the dual solution, free of the rounding of many steps."""
+        """The marginals of the dual solution, without the rounding of many steps."""
         return self.state
 
     def expected_loss(self) -> np.ndarray:
@@ -97,35 +103,31 @@ class FrankWolfe(MarginalBlocks):
 class PartialLinearisation(MarginalBlocks):
     """Block-coordinate partial linearisation, Algorithm 2, in marginal space.
 
-    The paper's target for block i, eq. (9), is s(z) ~ alpha_i(z) exp(H_i(z) / tau). After a step
-    of length gamma < 1 the distribution alpha_i is a mixture, whose log is no sum over edges, so s
-    is out of reach of forward-backward. Objective and weights depend on the marginals mu_i only,
-    therefore alpha_i is replaced at every visit by the chain p_mu of largest entropy with the same
-    marginals: nothing changes in the objective, and the step is the paper's from there.
+    The paper's target for block i, eq. (9), is s(z) ~ alpha_i(z) exp(H_i(z) / tau). After a step of length
+    gamma < 1 the distribution alpha_i is a mixture, whose logarithm is not a sum over edges, and
+    forward-backward cannot compute s. Objective and weights depend on the marginals mu_i only, so every visit
+    replaces alpha_i by the chain p_mu of largest entropy with the same marginals. The objective does not
+    change, and the step is the paper's from there.
 
         s ~ p_mu(z) exp(H_i(z) / tau) by forward-backward,
         gamma = clip((E_s H - E_mu H) / (C_i |E_s Phi - E_mu Phi|^2), 0, 1 - epsilon),
         mu_e <- (1 - gamma) mu_e + gamma s_e on every edge.
 
-    For L <= 2 it is the paper's algorithm. Small tau makes it stall, as mass shrinks by
-    exp(-range(H) / tau).
+    For L <= 2 this is the paper's algorithm. With a small tau it stalls: masses shrink by exp(-range(H) /
+    tau).
 
     Parameters
     ----------
     problem : ChainProblem
     start : EdgeMarginals or None
-        Marginals of an earlier fit; None starts near the truth, at independent nodes with 1 - softness on it.
+        Marginals of an earlier fit; None starts at independent nodes with 1 - SOFTNESS on the truth.
     temperature : float or "auto"
-        tau; "auto" is `share` of the largest loss of each sequence.
+        tau; "auto" is `SHARE` of the largest loss of each sequence.
     safeguard : bool
-        Take the Frank-Wolfe step where that promises more, so that no step is worse than one of BCFW.
-    epsilon : float
-        Steps end at 1 - epsilon.
+        Take the Frank-Wolfe step if its gain is larger, so that no step is worse than one of BCFW.
     floor : float
-        Share of the uniform chain that is blended in after each step, which keeps every marginal alive and
-        products of factors clear of underflow (`chain_paper_loops.WIDEST`).
-    softness, share : float
-        See above.
+        Share of the uniform chain to blend in after each step, which keeps every marginal positive and avoids
+        underflow in products of factors (`chain_paper_loops.WIDEST`).
     """
 
     name = "bcpl"
@@ -137,24 +139,21 @@ class PartialLinearisation(MarginalBlocks):
         temperature: float | str = "auto",
         safeguard: bool = True,
         *,
-        epsilon: float = 2.2204e-16,
         floor: float = 1e-15,
-        softness: float = 1e-2,
-        share: float = 0.1,
     ) -> None:
         super().__init__(problem)
         lengths = problem.lengths
-        tau = share * problem.loss * lengths if temperature == "auto" else np.full(lengths.size, temperature)
-        self.rule = SoftRule(1.0 / tau, 1.0 - epsilon, floor, safeguard)
+        tau = SHARE * problem.loss * lengths if temperature == "auto" else np.full(lengths.size, temperature)
+        self.rule = SoftRule(1.0 / tau, 1.0 - EPSILON, floor, safeguard)
         if start is None:
-            self._soften(softness)
-            self._soften(softness * self.best_share())
+            self._soften(SOFTNESS)
+            self._soften(SOFTNESS * self.best_share())
         else:
             self.state = EdgeMarginals(*(part.copy() for part in start))
             self.synchronise()
 
     def _soften(self, softness: float) -> None:
-        """Independent nodes with 1 - softness on the truth."""
+        """Start at independent nodes with 1 - softness on the truth."""
         nodes = np.exp(softened_logs(self.problem, softness))
         self.state = independent_edges(nodes, self.problem.offsets)
         self.synchronise()
@@ -163,7 +162,7 @@ class PartialLinearisation(MarginalBlocks):
         bcpl_epoch(self.blocks, self.w, self.state, self.rule, order, self.gaps, self.work)
 
     def fresh(self) -> Marginals:
-        """Consistent marginals, without a copy of those of all edges."""
+        """Consistent marginals, without a copy of those of the edges."""
         state = Marginals(np.zeros_like(self.state.mu), np.zeros_like(self.state.pairs))
         calibrate(self.blocks, self.state, state, False, self.w.R, np.zeros_like(self.work.edges), self.work)
         return state
@@ -177,14 +176,12 @@ class PartialLinearisation(MarginalBlocks):
 class ExponentiatedGradient(MarginalBlocks):
     """Online exponentiated gradient (Collins et al. 2008; Algorithm 2 with gamma = 1).
 
-    Block i keeps log potentials theta_i of a chain distribution alpha_i. A visit adds the
-    potentials of H_i / tau_i to theta_i, which multiplies alpha_i(z) by exp(H_i(z) / tau_i), and
-    reads the new marginals off a forward-backward pass. There is no step size, so the distribution
-    stays a chain.
+    Block i stores log potentials theta_i of a chain distribution alpha_i. A visit adds the potentials of H_i
+    / tau_i to theta_i, which multiplies alpha_i(z) by exp(H_i(z) / tau_i), and computes the new marginals by
+    forward-backward. There is no step size, so the distribution stays a chain.
 
-    tau_i = C_i D_i^2 / 8 (`temperature` "auto", see `safe_temperatures`) can never lower the dual; it
-    is safe and, for long sequences, slow. It starts near the truth: independent nodes with 1 -
-    softness on it.
+    With tau_i = C_i D_i^2 / 8 (`temperature` "auto", see `safe_temperatures`) no step lowers the dual; long
+    sequences converge slowly. The start is independent nodes with 1 - SOFTNESS on the truth.
     """
 
     name = "oeg"
@@ -194,22 +191,20 @@ class ExponentiatedGradient(MarginalBlocks):
         problem: ChainProblem,
         start: Potentials | None = None,
         temperature: float | str = "auto",
-        *,
-        softness: float = 1e-2,
     ) -> None:
         super().__init__(problem)
         n = problem.lengths.size
         tau = safe_temperatures(problem) if temperature == "auto" else np.full(n, temperature, float)
         self.rates = np.divide(1.0, tau, out=np.zeros(n), where=tau > 0)
         if start is None:
-            self._soften(softness)
-            self._soften(softness * self.best_share())
+            self._soften(SOFTNESS)
+            self._soften(SOFTNESS * self.best_share())
         else:
             self.potentials = Potentials(*(part.copy() for part in start))
             self.synchronise()
 
     def _soften(self, softness: float) -> None:
-        """Independent nodes with 1 - softness on the truth."""
+        """Start at independent nodes with 1 - softness on the truth."""
         p = self.problem
         pairs = np.zeros((p.lengths.size, p.n_labels, p.n_labels))
         self.potentials = Potentials(softened_logs(p, softness), pairs)
@@ -251,7 +246,7 @@ def exponentiated_gradient(
 
 
 def left_ends(offsets: np.ndarray) -> np.ndarray:
-    """Rows that have a right neighbour in their sequence."""
+    """Rows with a right neighbour in their sequence."""
     left = np.ones(offsets[-1], bool)
     left[offsets[1:] - 1] = False
     return np.flatnonzero(left)
@@ -269,7 +264,7 @@ def true_marginals(problem: ChainProblem) -> Marginals:
 
 
 def softened_logs(problem: ChainProblem, softness: float) -> np.ndarray:
-    """Log marginals of independent nodes: 1 - softness on the truth, the rest in equal shares."""
+    """Log marginals of independent nodes: 1 - softness on the truth, the rest spread evenly."""
     y, K = problem.y, problem.n_labels
     if K == 1:
         return np.zeros((y.size, 1))

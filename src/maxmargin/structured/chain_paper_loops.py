@@ -1,20 +1,19 @@
 """Chains as blocks whose state is a set of marginals: BCFW, BCPL and OEG.
 
-Objective and weights see the distribution of block i only through its node marginals ``mu`` (rows
-x K, all sequences stacked) and the sum of its edge marginals ``pairs`` (n x K x K). A step chooses
-target marginals s, moves mu and pairs by gamma (s - mu), and w by -C_i gamma (E_s Phi - E_mu Phi).
+Objective and weights depend on the distribution of block i only through its node marginals ``mu`` (rows x K,
+all sequences stacked) and the sum of its edge marginals ``pairs`` (n x K x K). A step chooses target
+marginals s, moves mu and pairs by gamma (s - mu), and w by -C_i gamma (E_s Phi - E_mu Phi).
 
-BCPL keeps the marginals of all edges, too. The chain with these marginals and the largest entropy,
-p(z) = prod_edges mu_e / prod_interior mu_t, has the factors 1 / mu_t on interior nodes (1 on the
-two ends; mu_1 when there is one node only) and mu_e on the edges; the target is p(z) exp(H(z) /
-tau), and a step mixes it in.
+BCPL also stores the marginals of all edges. The chain of largest entropy with these marginals, p(z) =
+prod_edges mu_e / prod_interior mu_t, has the factors 1 / mu_t on interior nodes (1 on the two ends; mu_1 for
+a single node) and mu_e on the edges. The target is p(z) exp(H(z) / tau).
 
-OEG keeps log potentials, theta_un (rows x K) and one table theta_pr (K x K) per sequence:
-theta += (un, R) / tau, and the marginals of the new chain replace the old ones.
+OEG stores log potentials, theta_un (rows x K) and one table theta_pr (K x K) per sequence: theta += (un, R) /
+tau, and the marginals of the new chain replace the old ones.
 
-Both read target marginals off forward-backward. It multiplies factors and rescales every message,
-which takes no exponential or logarithm per edge and transition, as long as nothing can underflow
-(`is_narrow`); else it adds logarithms, which are slower by far and serve any range.
+Both compute target marginals by forward-backward. If nothing can underflow (`is_narrow`), it multiplies
+factors and rescales every message, without exponentials or logarithms per edge and transition. Otherwise it
+adds logarithms, which is much slower and works for any range.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ from maxmargin.structured.oracle_loops import (
     toward_soft,
 )
 
-# Largest range r of log factors, of a node and of an edge together, at which factors are multiplied. Every
-# entry of a message is reached from every entry of the one before, so it is at least m exp(-r) times the
-# largest, and that is at least 1 / K of the sum; m = 1 for OEG, whose potentials are part of r, and the
-# smallest edge marginal, floor / K^2, for BCPL. The product of a forward and a backward message is thus
-# at least m^2 exp(-2r) / K^2: for r = 250 and the floor 1e-15 it is 1e-247 / K^6, while doubles keep all
-# their digits down to 2e-308. The sum over an edge is at least m exp(-r) / K^2, beside which a term that
-# underflows is nothing.
+# The largest range r of log factors, of a node and of an edge together, at which factors are multiplied.
+# Every entry of a message depends on every entry of the previous one, so it is at least m exp(-r) times the
+# largest entry, which is at least 1 / K of the sum. Here m = 1 for OEG, whose potentials are part of r, and m
+# is the smallest edge marginal, floor / K^2, for BCPL. The product of a forward and a backward message is
+# therefore at least m^2 exp(-2r) / K^2. For r = 250 and the floor 1e-15 that is 1e-247 / K^6, and doubles
+# keep all digits down to 2e-308. The sum over an edge is at least m exp(-r) / K^2, so terms that underflow
+# are negligible.
 WIDEST = 250.0
 
 
@@ -110,7 +109,7 @@ class MarginalWork(NamedTuple):
 
 @helper(reorder=True)
 def compute_features(rows, start, length, work):
-    """Features of the direction (d, dR) into V and VB."""
+    """Compute the features of the direction (d, dR) in V and VB."""
     d, VB, counts = work.d, work.VB, work.counts
     K = d.shape[1]
     VB[:] = 0.0
@@ -198,7 +197,7 @@ def toward_labeling(chain, w, state, i, work):
 
 @away_from_truth.of(Chain)
 def away_from_true_labeling(chain, state, i, work):
-    """What a true label lacks is what the others have: 1 - mu would be rounded, and features may be large."""
+    """(d, dR) = marginals minus the truth; true labels get minus the others' mass: 1 - mu is rounded."""
     start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
     d, dR, y = work.d, work.dR, chain.y
     K = dR.shape[0]
@@ -218,7 +217,7 @@ def away_from_true_labeling(chain, state, i, work):
 
 @helper
 def toward_target(mu, pairs, start, length, work):
-    """(d, dR) = target marginals minus the present ones."""
+    """(d, dR) = target marginals minus the current ones."""
     d, dR, nodes, edges = work.d, work.dR, work.nodes, work.edges
     K = dR.shape[0]
     for a in range(K):
@@ -269,6 +268,7 @@ def multiply_messages(phi, factors, stride, length, work):
     """
     K, nodes, edges = phi.shape[1], work.nodes, work.edges
     forward, backward = work.messages.forward, work.messages.backward
+    # Forward messages, scaled to sum 1.
     for a in range(K):
         forward[0, a] = phi[0, a]
         backward[length - 1, a] = 1.0
@@ -287,7 +287,7 @@ def multiply_messages(phi, factors, stride, length, work):
             total += row[b]
         for b in range(K):
             row[b] /= total
-    # Until the last loop nodes[t] holds what edge t - 1 meets on its right: phi[t] * backward[t].
+    # Until the last loop nodes[t] holds phi[t] * backward[t], the right factor of edge t - 1.
     for t in range(length - 2, -1, -1):
         table, row, after = factors[t * stride], backward[t], nodes[t + 1]
         for b in range(K):
@@ -302,6 +302,7 @@ def multiply_messages(phi, factors, stride, length, work):
             total += row[a]
         for a in range(K):
             row[a] /= total
+    # Edge marginals, then node marginals.
     for t in range(length - 1):
         table, after, total = factors[t * stride], nodes[t + 1], 0.0
         for a in range(K):
@@ -325,7 +326,7 @@ def multiply_messages(phi, factors, stride, length, work):
 
 @helper
 def add_log_messages(theta_un, theta_pr, stride, length, work):
-    """The same from logarithms of factors, of any range."""
+    """Marginals from the logarithms of factors, of any range."""
     K, edges, messages = theta_un.shape[1], work.edges, work.messages
     forward_backward(theta_un, theta_pr, stride, length, messages)
     for t in range(length - 1):
@@ -383,7 +384,7 @@ def target_factors(mu, kept, start, length, R, rate, work):
 
 @helper
 def target_logs(mu, kept, start, length, R, rate, work):
-    """Their logarithms."""
+    """Logarithms of the factors of p_mu(z) exp(rate * H(z)) into phi and edges."""
     K, phi, factors = R.shape[0], work.phi, work.edges
     top = largest(R.reshape(K * K))
     for t in range(length):
@@ -485,7 +486,7 @@ def sum_edges(kept, length, pairs):
 
 @helper
 def mix_all(mu, pairs, kept, gamma, floor, start, length, work):
-    """The step of `mix`; leaves the move that was made in (d, dR)."""
+    """The step of `mix`; writes the actual move into (d, dR)."""
     d, dR, K = work.d, work.dR, mu.shape[1]
     for t in range(length):
         for a in range(K):
@@ -513,10 +514,10 @@ def mix_marginals(chain, state, gamma, floor, i, work):
 
 @compiled
 def calibrate(chain, state, out, keep, R, spare, work):
-    """Node marginals and summed edge marginals that are consistent again, those of p_mu, into `out`.
+    """Write consistent node marginals and summed edge marginals, those of p_mu, into `out`.
 
-    With `keep` the marginals of all edges in `state` become consistent, too, and `out` may share its arrays;
-    otherwise those of one sequence at a time are written into `spare`.
+    With `keep` the edge marginals in `state` become consistent, too, and `out` may share its arrays.
+    Otherwise those of one sequence at a time are written into `spare`.
     """
     work.un[:] = 0.0
     for i in range(chain.costs.size):
@@ -589,7 +590,7 @@ def potential_marginals(theta_un, theta_pr, length, work):
 
 @helper
 def read_marginals(chain, state, potentials, i, work):
-    """Replace the marginals of sequence i by those of its potentials; leaves the move in `work`."""
+    """Replace the marginals of sequence i by those of its potentials; writes the move into `work`."""
     start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
     potential_marginals(
         potentials.theta_un[start : start + length], potentials.theta_pr[i : i + 1], length, work

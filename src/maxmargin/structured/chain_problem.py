@@ -16,8 +16,8 @@ C_i = C * sample_weight_i. In the scaling of Mohapatra et al., "Partial lineariz
 optimization for multi-class SVM" (2016), eq. (11) and (12), lambda = 1 / (C * sum of weights)
 and P_paper = lambda * P.
 
-With constant features of size s, w = (U, R / s, ...) and Psi = s (Psi of rows x / s and ones): the
-loops see the rows x / s, the losses Delta / s and the costs s C_i, for which P and D are the same.
+With constant features of size s, w = (U, R / s, ...) and Psi = s (Psi of rows x / s and ones). The loops work
+on the rows x / s, the losses Delta / s and the costs s C_i, which give the same P and D.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ class ChainProblem:
         return int(self.lengths.max())
 
     def shaped(self, vector: np.ndarray) -> ChainWeights:
-        """A vector of weights as the loops take it."""
+        """A vector of weights in the form of the loops."""
         return weights_of_vector(vector, self.n_labels)
 
     def hinges(self, vector: np.ndarray) -> np.ndarray:
         """max_z H_i(z) of every sequence."""
         out, labels = np.empty(self.lengths.size), np.empty(self.y.size, np.int64)
-        # Of the same kind as in the epochs, so that the parts of both loops are compiled once.
+        # Writable views, as in the epochs, so that numba compiles one signature.
         weights = self.shaped(vector)
 
         def part(bounds: tuple[int, int]) -> None:
@@ -127,7 +127,7 @@ class ChainProblem:
         return float(self.costs @ expected_loss - 0.5 * (vector @ vector))
 
     def true_atoms(self, capacity: int = CAPACITY) -> Atoms:
-        """Every block holds the true labeling alone: w = 0."""
+        """All weight on the true labelings: w = 0."""
         atoms = Atoms.empty(self.lengths, np.full(self.lengths.size, capacity))
         atoms.filled[:] = 1
         atoms.alpha[atoms.atom_at[:-1]] = 1.0
@@ -136,6 +136,6 @@ class ChainProblem:
         return atoms
 
     def workspace(self) -> ChainWork:
-        """What the loops over lists of labelings work in."""
+        """Workspace of the loops over lists of labelings."""
         un, forward = np.zeros((2, self.longest, self.n_labels))
         return ChainWork(un, forward, np.zeros(self.longest, np.int64), self.shaped(np.zeros(self.size)))

@@ -132,7 +132,7 @@ class LatentSVC(ClassifierMixin, Iterative):
     n_iter_ : int
         Epochs.
     solver_ : str
-        What ran: the name of the solver, or of one after the other ("sweeps, then newton").
+        The solver that ran, or several in turn ("pairwise, then planes").
     history_ : list of dict
         One record per epoch: epoch, seconds, primal, dual, gap, active (bags visited). Primal is the
         lowest objective so far, infinite before the first round has ended; dual is the best bound of
@@ -247,7 +247,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         self.latent_ = solution.chosen
         self.objectives_ = solution.objectives
         if outcome.interrupted:
-            outcome.remedy = "a fit with init=latent_ goes on from there"
+            outcome.remedy = "fit again with init=latent_ to continue"
         self._store_outcome(outcome, X)
 
     def _named(self, solution: LatentSolution) -> dict[str, np.ndarray]:
@@ -334,7 +334,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         names: Sequence[str] | None = None,
         lengths: Any = None,
     ) -> list[Explanation]:
-        """The features of the best candidate that carried the score of a class.
+        """Explain the score of a class by the features of its best candidate.
 
         Parameters
         ----------
@@ -342,7 +342,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         label : name of a class, default=None
             None explains the predicted class of every bag.
         top : int, default=10
-            How many parts are named; the others are summed up.
+            Number of parts to name; the others are summed up.
         names : sequence of str, default=None
             Names of the features; those seen in `fit` by default, otherwise x0, x1, ...
         lengths : array-like of int, default=None

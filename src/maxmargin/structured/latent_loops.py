@@ -1,12 +1,12 @@
 """Bags of candidate rows as blocks: the generic functions of oracle_loops.py, and evaluation.
 
-Bag i is the rows offsets[i]..offsets[i + 1] - 1; an answer is a pair of a candidate h and a
-class k, with features x_h in slot k. W is feature-major (features + 1) x K, its last row
-belonging to the constant feature `bias`. H(h, k) = [k != y] + W_k . x_h. Blocks keep a list of
-pairs, or a number alpha (rows x K) for every one.
+Bag i is the rows offsets[i]..offsets[i + 1] - 1; an answer is a pair of a candidate h and a class k, with
+features x_h in slot k. W is feature-major (features + 1) x K, with the constant feature `bias` in its last
+row. H(h, k) = [k != y] + W_k . x_h. A block stores a list of pairs, or a number alpha (rows x K) for every
+pair.
 
-The features of two pairs are orthogonal unless the class is the same; then their product is that
-of the candidates. The truth of a bag is the pair of its class with the chosen candidate.
+The features of two pairs are orthogonal if the classes differ; otherwise their product is that of the
+candidates. The truth of a bag is the pair of its class and the chosen candidate.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class BagScores(NamedTuple):
 
 
 class BagWork(NamedTuple):
-    """The same with a target, a direction `d` to it and the features of that.
+    """`BagScores` with a target, a direction `d` to it and the features V of the direction.
 
-    The features are V, on the columns of X listed in `columns`, the last `counts`: a stamp and how many.
+    V is nonzero on the columns of X listed in `columns`; `counts` holds a stamp and their number.
     """
 
     H: np.ndarray
@@ -126,13 +126,13 @@ def loss_of_pair(bags, i, answer):
 
 @dot.of(Bags)
 def dot_pair(bags, W, i, answer):
-    """- W_k . x_h; the score of the truth is left out."""
+    """-W_k . x_h, without the score of the truth."""
     return -row_column_dot(bags.rows, bags.offsets[i] + answer[0], bags.bias, answer[1], W)
 
 
 @add.of(Bags)
 def add_pair(bags, W, i, answer, scale):
-    """W_k -= scale x_h; the score of the truth is owed."""
+    """W_k -= scale x_h; returns the scale still to add to the truth."""
     if answer[0] == bags.chosen[i] and answer[1] == bags.y[i]:
         return 0.0
     row_column_add(bags.rows, bags.offsets[i] + answer[0], bags.bias, -scale, answer[1], W)
@@ -164,9 +164,11 @@ def fill_gram_of_pairs(bags, i, answers, m, spot, gram, work):
 
 @compiled
 def bag_values(bags, first, last, W, H, values, best):
-    """For the bags first..last-1: largest H, score of the true class at the chosen candidate and its
-    largest score over all candidates (the rows of `values`), and where; a tie keeps the chosen one,
-    else the lowest."""
+    """Largest H, score of the true class at the chosen candidate, and its largest score over all candidates.
+
+    These are the rows of `values`, for the bags first..last-1. `best` gets the candidate of the largest
+    score; a tie keeps the chosen candidate, otherwise the first one.
+    """
     for i in range(first, last):
         truth, top = bags.y[i], bags.chosen[i]
         best_h, best_k = margins(bags, W, i, H)
@@ -205,7 +207,7 @@ def direction(target, alpha, H, start, size, d):
 
 @aim_at_best.of(Bags)
 def aim_at_pair(bags, i, work):
-    """All of the target on one pair."""
+    """Put all mass of the target on one pair."""
     work.target[: bags.offsets[i + 1] - bags.offsets[i]] = 0.0
     work.target[work.answer[0], work.answer[1]] = 1.0
 
@@ -246,7 +248,7 @@ def toward_soft_pair(bags, W, alpha, rate, i, work):
 
 @away_from_truth.of(Bags)
 def away_from_true_pair(bags, alpha, i, work):
-    """What the truth lacks is what the others have: 1 - alpha would be rounded."""
+    """The truth gets minus the mass of the others, since 1 - alpha is rounded."""
     start, size = bags.offsets[i], bags.offsets[i + 1] - bags.offsets[i]
     total = 0.0
     for h in range(size):

@@ -19,24 +19,23 @@ Block gaps C_i (max H_i - E_{alpha_i} H_i), H_i(h, k) = [k != y_i] + W_k . x_h, 
 J_h*(W) - D(alpha). C_i = C * sample_weight_i; in the scaling of the partial-linearization
 paper lambda = 1 / (C * sum of weights). The bias is a constant feature, regularised.
 
-CCCP rounds: majorise, lower the majoriser, choose candidates again. The state is a pair of
-accepted weights W and candidates h* that are best for it, so that J_h*(W) = J(W). Blocks of the
-dual of J_h* are visited epoch by epoch (see oracle_loops.py). Let V be the mean of the weights of
-alpha over the last few epochs. As soon as
+CCCP rounds: majorise, decrease the majoriser, choose candidates again. The state is a pair of accepted
+weights W and their best candidates h*, so that J_h*(W) = J(W). Every epoch visits the blocks of the dual of
+J_h* (see oracle_loops.py). Let V be the mean of the weights of alpha over the last epochs. Once
 
     J_h*(V) - D(alpha) <= round_precision (J(W) - D(alpha)),
 
-V has taken at least a share 1 - round_precision of all that this majoriser allows; it is
-accepted, and as J(V) <= J_h*(V) < J(W) the objective never rises. Then h* becomes the best
-candidates under V, and alpha goes on from where it was (restarted at h* if that is better).
+V has achieved at least a share 1 - round_precision of the possible decrease of this majoriser and is
+accepted. The objective never rises, because J(V) <= J_h*(V) < J(W). Then h* becomes the best candidates under
+V, and alpha continues from its current value (or restarts at h* if that is better).
 
-Stopping: D(alpha) <= min J_h*, hence J(W) - D(alpha) bounds what another round could gain.
-The fit has converged when this is at most tol J(W): W is stationary to that tolerance. It is
-not a bound on the distance to the global minimum, which nobody knows.
+Stopping: D(alpha) <= min J_h*, so J(W) - D(alpha) bounds the gain of another round. The fit has converged
+when this is at most tol J(W): W is stationary to that tolerance. The distance to the global minimum has no
+such bound.
 
-The first W is 0, where every candidate is best, so that any choice of h* may start. Where the
-majoriser of the first choice is lowest at W = 0 itself, the candidates that are best under V are
-tried instead, until they repeat: 0 is then all that the rounds can find.
+The first W is 0, where all candidates are equally good, so any choice of h* may start. If the majoriser of
+the first choice has its minimum at W = 0, the best candidates under V are tried instead, until they repeat;
+then the rounds cannot leave 0.
 """
 
 from __future__ import annotations
@@ -55,6 +54,9 @@ from maxmargin.structured.atoms import CAPACITY, AtomBlocks, Atoms
 from maxmargin.structured.block_solver import EVALUATE_EVERY, SYNCHRONISE_EVERY, Blocks, chunks
 from maxmargin.structured.latent_loops import Bags, BagScores, BagWork, bag_values, pair_products
 from maxmargin.structured.oracle_loops import SoftRule, bcpl_epoch, weights_of_state
+
+# Mass that a start takes from the truth, and the largest step length is 1 - EPSILON.
+SOFTNESS, EPSILON = 1e-3, 2.2204e-16
 
 
 @dataclass(frozen=True)
@@ -164,9 +166,9 @@ class LatentProblem:
 class PairBlocks(AtomBlocks):
     """Steps on the pairs (candidate, class) of each bag that carry weight; see `AtomBlocks`.
 
-    The candidates of a bag are coupled by their products, so that no projection onto the simplex
-    solves the block exactly. The repeated visits cost about as much as scoring all pairs does. The steps
-    that come before cutting planes are many, as slow rounds choose better candidates.
+    The products of the candidates couple a block, so a projection on the simplex does not solve it exactly.
+    The repeated visits cost about as much as scoring all pairs. There are more epochs of steps before cutting
+    planes than for chains, because slower rounds choose better candidates.
     """
 
     problem: LatentProblem
@@ -200,15 +202,15 @@ class PairBlocks(AtomBlocks):
         return atoms
 
     def restart(self, chosen: np.ndarray) -> None:
-        """Start anew at other candidates."""
+        """Restart at other candidates."""
         self.blocks, self.atoms = self.problem.bags(chosen), self._at(self.problem, chosen)
         self.vector[:] = 0.0
 
     def follow(self, chosen: np.ndarray) -> None:
-        """Go on at other candidates of the true classes, on copies of the arrays.
+        """Continue with other candidates of the true classes, on copies of the arrays.
 
-        The weight of (old h*, y) goes to (new h*, y) where the block holds that pair already; the old
-        pair is renamed otherwise.
+        The weight of (old h*, y) moves to (new h*, y) if the block stores that pair; otherwise the old pair
+        is renamed.
         """
         p, before, atoms = self.problem, self.blocks.chosen, self.atoms.copy()
         self.blocks, self.atoms = p.bags(chosen), atoms
@@ -241,20 +243,16 @@ class SoftPairs(Blocks):
     ----------
     problem : LatentProblem
     chosen : ndarray of int
-        First candidates; it starts at 1 - softness on (h*_i, y_i), the rest in equal shares.
+        First candidates; the start has 1 - SOFTNESS on (h*_i, y_i) and the rest spread evenly.
     temperature : float or "auto"
-        tau; "auto" is `share` of C_i max_h |x_h|^2, or the safe C_i max_h |x_h|^2 / 2 without a line search.
+        tau; "auto" is 0.1 C_i max_h |x_h|^2, or the safe C_i max_h |x_h|^2 / 2 without a line search.
     safeguard : bool
-        Take the Frank-Wolfe step where that promises more.
+        Take the Frank-Wolfe step if its gain is larger.
     search : bool
-        False takes steps of length one: online exponentiated gradient (Collins et al. 2008). Features of two
-        answers are at most 2 max_h |x_h| apart; from the safe tau_i on no step lowers D.
-    epsilon : float
-        Steps end at 1 - epsilon.
+        False takes steps of length one: online exponentiated gradient (Collins et al. 2008). The features of
+        two answers are at most 2 max_h |x_h| apart, so no step lowers D at the safe tau_i or above.
     floor : float > 0
-        Share of the uniform distribution that is blended in after each step, which keeps every pair alive.
-    softness, share : float
-        See above.
+        Share of the uniform distribution to blend in after each step, which keeps every pair positive.
     """
 
     problem: LatentProblem
@@ -267,19 +265,18 @@ class SoftPairs(Blocks):
         safeguard: bool = True,
         *,
         search: bool = True,
-        epsilon: float = 2.2204e-16,
         floor: float = 1e-15,
-        softness: float = 1e-3,
-        share: float = 0.1,
     ) -> None:
         super().__init__(problem, problem.bags(chosen))
         curvatures = problem.curvatures()
-        share = share if search else 0.5
-        tau = share * curvatures if temperature == "auto" else np.full(curvatures.size, temperature, float)
+        tau = (
+            (0.1 if search else 0.5) * curvatures
+            if temperature == "auto"
+            else np.full(curvatures.size, temperature, float)
+        )
         rates = np.divide(1.0, tau, out=np.ones_like(tau), where=tau > 0)
-        self.rule = SoftRule(rates, 1.0 - epsilon, floor, safeguard, search)
+        self.rule = SoftRule(rates, 1.0 - EPSILON, floor, safeguard, search)
         self.work = BagWork.empty(problem.largest, problem.n_classes, problem.rows.shape[1])
-        self.softness = softness
         self.name = "bcpl" if search else "oeg"
         self.restart(chosen)
 
@@ -291,13 +288,13 @@ class SoftPairs(Blocks):
         bcpl_epoch(self.blocks, self.w, self.alpha, self.rule, order, self.gaps, self.work)
 
     def restart(self, chosen: np.ndarray) -> None:
-        """Start anew at other candidates, with as much softness as raises D from that of W = 0."""
+        """Restart at other candidates, with the softness up to SOFTNESS that has the largest D."""
         self.blocks = self.problem.bags(chosen)
-        self._soften(self.softness)
-        self._soften(self.softness * self.best_share())
+        self._soften(SOFTNESS)
+        self._soften(SOFTNESS * self.best_share())
 
     def _soften(self, softness: float) -> None:
-        """1 - softness on the chosen candidates of the true classes, the rest in equal shares."""
+        """Put 1 - softness on the chosen candidates of the true classes, and spread the rest evenly."""
         p = self.problem
         others = np.repeat(p.sizes * p.n_classes - 1, p.sizes)
         truth = p.offsets[:-1] + self.blocks.chosen, p.y
@@ -306,7 +303,7 @@ class SoftPairs(Blocks):
         self.synchronise()
 
     def follow(self, chosen: np.ndarray) -> None:
-        """Go on at other candidates: exchange the weights of (old h*, y) and (new h*, y), on a copy."""
+        """Continue with other candidates: exchange the weights of (old h*, y) and (new h*, y), on a copy."""
         p, before, alpha = self.problem, self.blocks.chosen, self.alpha.copy()
         old_pair, new_pair = (p.offsets[:-1] + before, p.y), (p.offsets[:-1] + chosen, p.y)
         alpha[old_pair], alpha[new_pair] = self.alpha[new_pair], self.alpha[old_pair]
@@ -327,7 +324,7 @@ class SoftPairs(Blocks):
 
 @dataclass(frozen=True)
 class LatentSolution:
-    """The weights to keep, as one vector, candidates that are best for them, and J after every round."""
+    """The weights of the model, as one vector, their best candidates, and J after every round."""
 
     vector: np.ndarray
     chosen: np.ndarray
@@ -341,11 +338,11 @@ class LatentRounds(Evaluated):
     ----------
     problem : LatentProblem
     blocks : PairBlocks or SoftPairs
-        The distributions to move, at the first candidates.
+        The distributions and their steps, at the first candidates.
     rng : RandomState
         Order of the visits.
     tol : float
-        Share of J that counts as nothing left to gain.
+        The fit stops when another round can lower J by at most this share.
     round_precision : float
         See above.
     """
@@ -372,7 +369,7 @@ class LatentRounds(Evaluated):
         return self.blocks.name
 
     def _move(self, clock: Clock) -> Progress:
-        """One sweep; end the round when its weights are good enough."""
+        """One sweep; end the round when its weights are accepted."""
         seen = self.blocks.sweep(self.rng, clock)
         self.epochs += 1
         if self.epochs % SYNCHRONISE_EVERY == 0:
@@ -390,17 +387,17 @@ class LatentRounds(Evaluated):
             elif idle and values.best.tobytes() not in self.tried:
                 self._choose(values.best)
         dual = self.blocks.objective()
-        # Before a round has ended the model is that of alpha, of which neither J nor D is known.
+        # Until the first round ends the model is that of alpha, whose J and D are not known yet.
         known = self.objectives or self._stationary(dual)
         certificate = Certificate(self.objective, dual) if known else UNKNOWN
         return Progress(certificate, seen, stage=self.stage)
 
     def _stationary(self, dual: float) -> bool:
-        """Whether another round could hardly lower the objective."""
+        """Whether another round can lower the objective by at most tol J."""
         return self.objective - dual <= self.tol * self.objective
 
     def _choose(self, best: np.ndarray) -> None:
-        """Begin a round with the candidates `best`, from alpha or, where that is better, from W = 0."""
+        """Begin a round with the candidates `best`, from alpha or, if that is better, from W = 0."""
         if np.array_equal(best, self.blocks.blocks.chosen):
             return
         self.tried.add(best.tobytes())
@@ -411,20 +408,20 @@ class LatentRounds(Evaluated):
         self.blocks.mean.count = 0
 
     def _evaluate(self) -> tuple[LatentSolution, Certificate]:
-        """The accepted weights, or those of alpha if they are better at the same candidates.
+        """The accepted weights, or those of alpha if they are better with the same candidates.
 
-        A fit cut short in its first round keeps the weights of alpha and the candidates that are best there.
-        J of these weights and D of the stored alpha are recomputed.
+        A fit that ends in its first round returns the weights of alpha and their best candidates. J of the
+        weights and D of the stored alpha are recomputed.
         """
         chosen = self.blocks.blocks.chosen
         vector, expected_loss = self.blocks.recompute()
         dual, values = self.problem.dual(vector, expected_loss), self.problem.values(vector, chosen)
         objective = self.problem.values(self.accepted, chosen).objective
         unfinished = self.epochs > 0 and not self.objectives and not self._stationary(dual)
-        settled = values.objective < objective and np.array_equal(values.best, chosen)
-        if unfinished and not settled:
+        converged = values.objective < objective and np.array_equal(values.best, chosen)
+        if unfinished and not converged:
             dual = self._dual_at(values.best)
-        if not (unfinished or settled):
+        if not (unfinished or converged):
             solution = LatentSolution(self.accepted, chosen, np.array(self.objectives))
             return solution, Certificate(objective, dual)
         objectives = np.array([*self.objectives, values.objective])

@@ -1,14 +1,14 @@
-"""The best weights for all answers found so far, by an interior point method: cutting planes.
+"""Cutting planes: the optimal weights for all answers found so far, by an interior point method.
 
-With the lists of answers j that the oracle found for each block i in place of all answers, the
-structured SVM is a quadratic program with few unknowns,
+Restricted to the answers j that the oracle has found for each block i, the structured SVM is a quadratic
+program with few unknowns,
 
     min 1/2 |w|^2 + sum_i C_i xi_i   with slacks   s_j = xi_i + w . Psi_j - Delta_j >= 0,
     max sum_j a_j Delta_j - 1/2 |sum_j a_j Psi_j|^2   with   a_j >= 0, sum_{j of i} a_j = C_i,
 
-whose solution gives a lower bound on the full problem and the weights at which the oracle is asked
-next: the n-slack method of Joachims, Finley and Yu, "Cutting-plane training of structural SVMs"
-(2009). Block steps need the more epochs the larger C is; this needs about ten rounds at any C.
+Its solution gives a lower bound on the full problem, and the weights of the next oracle calls: the n-slack
+method of Joachims, Finley and Yu, "Cutting-plane training of structural SVMs" (2009). The number of epochs of
+block steps grows with C; cutting planes need about ten rounds at any C.
 
 A step is that of `maxmargin.core.listed_qp`, with H factored: O(answers p^2 + p^3) for p weights.
 """
@@ -24,20 +24,20 @@ from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.listed_qp import Equations, Point, max_step
 from maxmargin.core.loop import Clock
 
-# Products in the matrix of one iteration (some tenths of a second) up to which cutting planes pay at once,
-# and after so many steps that these are seen to be slow; 128 MB of Psi are the limit of both.
+# The largest number of products in the matrix of an iteration, early and late (after many slow epochs), and
+# the largest number of entries of Psi (128 MB).
 MOST_PRODUCTS = 1 << 30
 MOST_LATE = 1 << 32
 LARGEST = 1 << 24
-# Systems of more weights take longer than the steps that they save, unless steps are slow.
+# The largest number of weights for early cutting planes.
 WIDEST = 256
-# Share of the way to the boundary that a step goes, and of the uniform distribution at the start.
+# The share of the longest feasible step that is taken, and of the uniform distribution in the start.
 SHORT_OF_BOUNDARY = 0.995
 BLEND = 0.1
 
 
 def affordable(answers: int, weights: int, late: bool = False) -> bool:
-    """Whether so many answers and weights are few enough, at once or after many steps."""
+    """Whether answers and weights are few enough for cutting planes, early or late."""
     rows = max(answers, weights)
     if rows * weights > LARGEST:
         return False
@@ -59,7 +59,7 @@ class Listed:
         return np.add.reduceat(values, self.begins, axis=0)
 
     def repeat(self, values: np.ndarray) -> np.ndarray:
-        """One value of every block, for each of its answers."""
+        """Repeat the value of every block for each of its answers."""
         return np.repeat(values, np.diff(self.begins, append=len(self.Psi)), axis=0)
 
     def hinges(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -88,11 +88,11 @@ def solve_listed(
     alpha : ndarray
         Share a_j / C_i of every answer, summing to 1 in each block.
     precision : float
-        Stop when the gap of the start has shrunk to this share of itself, by a dual that has risen.
+        Stop when the gap has fallen to this share of the first one and the dual has risen.
     clock : Clock
-        Looked at before every iteration.
+        Its limit is checked before every iteration.
     most : int
-        Most iterations; there are fewer if rounding leaves a slack of 0.
+        Maximum number of iterations; a slack of 0 by rounding also ends them.
 
     Returns
     -------
