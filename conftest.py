@@ -11,7 +11,7 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(folder()))
 collect_ignore: list[str] = []
 if importlib.util.find_spec("torch") is None:
     names = ("numerics", "blocks", "multilabel", "multiclass", "sparse")
-    collect_ignore += [f"src/maxmargin/device/{name}.py" for name in names]
+    collect_ignore += [f"src/maxmargin/device/{name}.py" for name in names] + ["tests/naive/device.py"]
 if importlib.util.find_spec("triton") is None:
     collect_ignore.append("src/maxmargin/device/triton_moves.py")
 if importlib.util.find_spec("distributed") is None:

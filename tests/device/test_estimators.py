@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
+import maxmargin.device
 from maxmargin import MultiClassSVC, MultiLabelSVC, SparseMultiClassSVC, SparseMultiLabelSVC
 from maxmargin.device import backend
 from maxmargin.device.backend import basis_demand, find, kernel_demand, rows_demand
@@ -31,9 +32,12 @@ def correlated(L=4, rank=2):
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """Let `device="cuda"` mean PyTorch's CPU if there is no GPU."""
+    """Without a GPU, let `device="cuda"` mean PyTorch's CPU, with the twins of the Triton programs."""
     if torch.cuda.is_available():
         return
+    from tests.naive import device as twins
+
+    monkeypatch.setattr(maxmargin.device, "triton_moves", twins, raising=False)
     for module in ("multilabel.estimator", "structured.multiclass", "sparse.basis_machine"):
         monkeypatch.setattr(
             f"maxmargin.{module}.find",

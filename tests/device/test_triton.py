@@ -10,8 +10,11 @@ torch = pytest.importorskip("torch")
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 pytest.importorskip("triton")
 
-from maxmargin.device import blocks, triton_moves  # noqa: E402
+from maxmargin.device import triton_moves  # noqa: E402
+from maxmargin.device.blocks import ROOT_STEPS  # noqa: E402
+from maxmargin.device.multilabel import Bias, Entries, Lists  # noqa: E402
 from maxmargin.device.numerics import DeviceRows  # noqa: E402
+from tests.naive import device as twins  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 M, N, L = 32, 96, 5
@@ -66,38 +69,51 @@ def test_gather(numbers, samples):
     torch.testing.assert_close(tile_of(numbers["K"], samples), numbers["K"][block][:, block])
 
 
+def both(call):
+    """Results of the Triton program and of its twin, for ``call(programs)``."""
+    return call(triton_moves), call(twins)
+
+
+def assert_close(found, expected, tolerance=1e-4):
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
+
+
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_sweep(numbers, samples, rounds):
     K, E, lo, hi = (numbers[name] for name in ("K", "E", "lo", "hi"))
-    r = numbers["R"].diagonal().contiguous()
-    B, block = numbers["B"].clone(), samples[2 * M :]
-    moved, compact = torch.zeros(L, M, device=DEVICE), torch.zeros(4 * L * M, device=DEVICE)
-    triton_moves.sweep[(L,)](
-        samples.to(torch.int32), 2, tile_of(K, samples), E, B, lo, hi, r, compact, moved, N,
-        ROUNDS=rounds, BLOCK=M, num_warps=1,
-    )  # fmt: skip
-    some = numbers["B"][:, block]
-    expected = blocks.sweep(K[block][:, block], E[:, block], some, lo[:, block], hi[:, block], r, rounds)
-    assert float(expected.abs().max()) > 0.1
-    torch.testing.assert_close(moved, expected, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(B[:, block], some, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(B[:, samples[: 2 * M]], numbers["B"][:, samples[: 2 * M]])
+    r, tile = numbers["R"].diagonal().contiguous(), tile_of(K, samples)
+
+    def call(programs):
+        B, moved = numbers["B"].clone(), torch.zeros(L, M, device=DEVICE)
+        compact = torch.zeros(4 * L * M, device=DEVICE)
+        programs.sweep[(L,)](
+            samples.to(torch.int32), 2, tile, E, B, lo, hi, r, compact, moved, N,
+            ROUNDS=rounds, BLOCK=M, num_warps=1,
+        )  # fmt: skip
+        return moved, B
+
+    found, expected = both(call)
+    assert float(expected[0].abs().max()) > 0.1
+    assert_close(found, expected, 1e-5)
+    torch.testing.assert_close(found[1][:, samples[: 2 * M]], numbers["B"][:, samples[: 2 * M]])
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_walk(numbers, samples, rounds):
     K, E, lo, hi, R = (numbers[name] for name in ("K", "E", "lo", "hi", "R"))
-    B, block = numbers["B"].clone(), samples[2 * M :]
-    moved, compact = torch.zeros(L, M, device=DEVICE), torch.zeros(4 * 16, device=DEVICE)
-    padded = torch.nn.functional.pad(R, (0, 16 - L, 0, 16 - L)).contiguous()
-    triton_moves.walk[(1,)](
-        samples.to(torch.int32), 2, tile_of(K, samples), E, B, lo, hi, padded, compact, moved, N,
-        L=L, ROUNDS=rounds, BLOCK=M, WIDTH=16, num_warps=1,
-    )  # fmt: skip
-    some = numbers["B"][:, block]
-    expected = blocks.walk(K[block][:, block], E[:, block], some, lo[:, block], hi[:, block], R, rounds)
-    torch.testing.assert_close(moved, expected, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(B[:, block], some, atol=1e-4, rtol=1e-4)
+    padded, tile = torch.nn.functional.pad(R, (0, 16 - L, 0, 16 - L)).contiguous(), tile_of(K, samples)
+
+    def call(programs):
+        B, moved = numbers["B"].clone(), torch.zeros(L, M, device=DEVICE)
+        compact = torch.zeros(4 * 16, device=DEVICE)
+        programs.walk[(1,)](
+            samples.to(torch.int32), 2, tile, E, B, lo, hi, padded, compact, moved, N,
+            L=L, ROUNDS=rounds, BLOCK=M, WIDTH=16, num_warps=1,
+        )  # fmt: skip
+        return moved, B
+
+    assert_close(*both(call))
 
 
 @pytest.mark.parametrize("boxed", [False, True])
@@ -108,38 +124,40 @@ def test_project(numbers, samples, rounds, boxed):
         numbers["alpha"] = torch.where(numbers["Delta"] == 0, 0.0, numbers["lo"] + numbers["hi"]).abs()
         numbers["alpha"][y, torch.arange(N)] = 1 - numbers["alpha"].sum(dim=0)
     K, F, Delta, costs = (numbers[name] for name in ("K", "E", "Delta", "costs"))
-    alpha, block = numbers["alpha"].clone(), samples[2 * M :]
-    costs[block[3]] = 0
-    moved = torch.zeros(L, M, device=DEVICE)
-    triton_moves.project[(1,)](
-        samples.to(torch.int32), 2, tile_of(K, samples), F, alpha, Delta, costs, y, moved, N, 1.4,
-        L=L, BOXED=boxed, ROUNDS=rounds, BLOCK=M, WIDTH=16, STEPS=blocks.ROOT_STEPS, num_warps=1,
-    )  # fmt: skip
-    some = numbers["alpha"][:, block]
-    expected = blocks.project(
-        K[block][:, block], F[:, block], some, Delta[:, block], costs[block], y[block], boxed, rounds, 1.4
-    )
-    torch.testing.assert_close(moved, expected, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(alpha[:, block], some, atol=1e-5, rtol=1e-5)
+    costs[samples[2 * M + 3]] = 0
+    tile = tile_of(K, samples)
+
+    def call(programs):
+        alpha, moved = numbers["alpha"].clone(), torch.zeros(L, M, device=DEVICE)
+        programs.project[(1,)](
+            samples.to(torch.int32), 2, tile, F, alpha, Delta, costs, y, moved, N, 1.4,
+            L=L, BOXED=boxed, ROUNDS=rounds, BLOCK=M, WIDTH=16, STEPS=ROOT_STEPS, num_warps=1,
+        )  # fmt: skip
+        return moved, alpha
+
+    assert_close(*both(call), 1e-5)
 
 
 @pytest.mark.parametrize(("precision", "error"), [("tf32", 2e-2), ("ieee", 1e-5)])
 def test_propagate(numbers, samples, precision, error):
-    K, E = numbers["K"], numbers["E"].clone()
-    moved, block = numbers["B"][:, :M].contiguous(), samples[2 * M :]
-    expected = E - moved @ K[block]
-    triton_moves.propagate[(2, 1)](
-        samples.to(torch.int32), 2, K, E, moved, N, L,
-        BLOCK=M, ROWS=16, COLUMNS=64, PRECISION=precision, num_warps=4,
-    )  # fmt: skip
-    torch.testing.assert_close(E, expected, atol=error, rtol=0)
+    moved = numbers["B"][:, :M].contiguous()
+
+    def call(programs):
+        E = numbers["E"].clone()
+        programs.propagate[(2, 1)](
+            samples.to(torch.int32), 2, numbers["K"], E, moved, N, L,
+            BLOCK=M, ROWS=16, COLUMNS=64, PRECISION=precision, num_warps=4,
+        )  # fmt: skip
+        return (E,)
+
+    assert_close(*both(call), error)
 
 
 def test_simplex_is_the_projection():
     rng = np.random.default_rng(0)
     for size in (1, 2, 7):
         v = torch.tensor(3 * rng.normal(size=size))
-        point = blocks.simplex(v)
+        point = twins.simplex(v)
         assert float(point.sum()) == pytest.approx(1)
         assert float(point.min()) >= 0
         others = torch.tensor(rng.dirichlet(np.ones(size), size=500))
@@ -166,10 +184,10 @@ def test_descend():
 
     def run(descend):
         flags = torch.ones(L, n, dtype=torch.bool, device=DEVICE)
-        entries = blocks.Entries(there(B), there(lo), there(hi), there(sign), flags)
+        entries = Entries(there(B), there(lo), there(hi), there(sign), flags)
         w = there(np.random.default_rng(0).normal(size=(L, d)))
-        bias = blocks.Bias(2.0, there(np.linspace(-1, 1, L)), there(np.linspace(0.1, 1, L)))
-        lists = blocks.Lists(
+        bias = Bias(2.0, there(np.linspace(-1, 1, L)), there(np.linspace(0.1, 1, L)))
+        lists = Lists(
             there(members, torch.int32),
             there(np.cumsum(counts) - counts, torch.int64),
             there(counts, torch.int64),
@@ -178,14 +196,14 @@ def test_descend():
         seen, violations = descend(lists, rows, w, entries, q, r, bias, there(np.full((2, L), 1.5)))
         return seen, violations, w, entries.B, flags, bias.at
 
-    fast, plain = run(triton_moves.descend), run(blocks.descend)
+    fast, plain = run(triton_moves.descend), run(twins.descend)
     assert not fast[4].all()
     for a, b in zip(fast, plain, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_products_of_sparse_rows(dtype):
+def test_products_of_sparse_rows(dtype, monkeypatch):
     rng = np.random.default_rng(0)
     X = sp.random(30, 50, 0.3, "csr", rng=rng)
     X = sp.vstack([X, sp.csr_array((1, 50)), rng.normal(size=(2, 50))], format="csr")
@@ -195,9 +213,8 @@ def test_products_of_sparse_rows(dtype):
     tolerance = 1e-4 if dtype == torch.float32 else 1e-12
     np.testing.assert_allclose(rows.rows.times(W).cpu().numpy(), W.cpu().numpy() @ X.T, atol=tolerance)
     np.testing.assert_allclose(rows.columns.times(B).cpu().numpy(), B.cpu().numpy() @ X, atol=tolerance)
-    some = rows.rows
-    fast = triton_moves.sum_rows(some.starts, some.columns, some.values, W.T.contiguous())
-    np.testing.assert_allclose(fast.cpu().numpy(), X @ W.cpu().numpy().T, atol=tolerance)
+    monkeypatch.setattr("maxmargin.device.numerics.PIECE", 4)
+    np.testing.assert_allclose(rows.rows.times(W).cpu().numpy(), W.cpu().numpy() @ X.T, atol=tolerance)
 
 
 def test_box_is_the_optimum():
@@ -212,7 +229,7 @@ def test_box_is_the_optimum():
         def value(new, at=at, slope=slope):
             return float(((new - at) * slope).sum() - 0.5 * ((new - at) ** 2).sum())
 
-        best = blocks.box(at, slope, truth)
+        best = twins.box(at, slope, truth)
         assert float(best.sum()) == pytest.approx(1)
         assert 0 <= float(best[wrong].min()) <= float(best[wrong].max()) <= 1
         for _ in range(200):

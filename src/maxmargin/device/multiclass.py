@@ -36,13 +36,6 @@ class ClassMoves(BlockMoves):
         super().__init__(K, scores, BLOCK)
         self.alpha, self.Delta, self.costs, self.y, self.boxed = alpha, Delta, costs, y, boxed
 
-    def move(self, samples: torch.Tensor, tile: torch.Tensor) -> torch.Tensor:
-        alpha, Delta, f = self.alpha[:, samples], self.Delta[:, samples], self.scores[:, samples]
-        costs, y = self.costs[samples], self.y[samples]
-        moved = blocks.project(tile, f, alpha, Delta, costs, y, self.boxed, ROUNDS, RELAXATION)
-        self.alpha[:, samples] = alpha
-        return moved
-
     def launch(self, order: torch.Tensor, k: int, tile: torch.Tensor) -> None:
         from maxmargin.device import triton_moves
 

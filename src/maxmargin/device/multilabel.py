@@ -19,14 +19,14 @@ Labels share nothing but X, so one warp works on each label.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from maxmargin.core.loop import Certificate, Clock, Evaluated, Patience, Progress
 from maxmargin.device import blocks
-from maxmargin.device.blocks import Bias, BlockMoves, DeviceSolver, Entries, Lists
+from maxmargin.device.blocks import BlockMoves, DeviceSolver
 from maxmargin.device.numerics import DeviceRows, dtype_of
 from maxmargin.multilabel.problem import EntryCosts, KernelM3L, LinearM3L, Solution
 from maxmargin.multilabel.sweeps import FIRST_SWEEPS, LABEL_PASSES, NEGLECTED, BiasPull, SweepRule
@@ -66,12 +66,6 @@ class IndependentMoves(BlockMoves):
         (self.B, self.lo, self.hi), self.r = bounded, r
         self.compact = torch.zeros(4 * len(E) * self.block, dtype=E.dtype, device=E.device)
 
-    def move(self, samples: torch.Tensor, tile: torch.Tensor) -> torch.Tensor:
-        b, lo, hi = self.B[:, samples], self.lo[:, samples], self.hi[:, samples]
-        moved = blocks.sweep(tile, self.scores[:, samples], b, lo, hi, self.r, ROUNDS)
-        self.B[:, samples] = b
-        return moved
-
     def launch(self, order: torch.Tensor, k: int, tile: torch.Tensor) -> None:
         from maxmargin.device import triton_moves
 
@@ -98,12 +92,6 @@ class CoupledMoves(BlockMoves):
         padding = self.width - len(R)
         self.padded_R = torch.nn.functional.pad(R, (0, padding, 0, padding)).contiguous()
         self.compact = torch.zeros(4 * self.width, dtype=E.dtype, device=E.device)
-
-    def move(self, samples: torch.Tensor, tile: torch.Tensor) -> torch.Tensor:
-        b, lo, hi = self.B[:, samples], self.lo[:, samples], self.hi[:, samples]
-        moved = blocks.walk(tile, self.scores[:, samples], b, lo, hi, self.R, COUPLED_ROUNDS)
-        self.B[:, samples] = b
-        return moved
 
     def launch(self, order: torch.Tensor, k: int, tile: torch.Tensor) -> None:
         from maxmargin.device import triton_moves
@@ -197,6 +185,32 @@ class DeviceSweeps(DeviceSolver):
 
     def solution(self) -> Solution:
         return self.problem.solution(self._evaluated()[0][:, : self.matrix.n].cpu().numpy())
+
+
+class Lists(NamedTuple):
+    """The samples that each label visits: ``members[starts[l] : starts[l] + counts[l]]``, in that order."""
+
+    members: torch.Tensor
+    starts: torch.Tensor
+    counts: torch.Tensor
+
+
+class Entries(NamedTuple):
+    """Coefficients, their bounds, targets of the scores, and flags of the active entries, all L x n."""
+
+    B: torch.Tensor
+    lo: torch.Tensor
+    hi: torch.Tensor
+    T: torch.Tensor
+    flags: torch.Tensor
+
+
+class Bias(NamedTuple):
+    """The constant feature, its weight per label, and rho / s^2 of each: how far the bias follows a step."""
+
+    feature: float
+    at: torch.Tensor
+    pull: torch.Tensor
 
 
 class DeviceLabels(Evaluated):
@@ -307,14 +321,12 @@ class DeviceLabels(Evaluated):
         self, lists: Lists, pull: torch.Tensor, bounds: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """One pass over the lists: the gap of every label on the way, and its largest violations."""
+        from maxmargin.device import triton_moves
+
         dtype = self.B.dtype
         entries = Entries(self.B, self.lo, self.hi, self.T, self.flags)
         bias = Bias(self.bias, (self.b * self.r64).to(dtype), pull.to(dtype))
-        if self.device.type == "cuda":
-            from maxmargin.device.triton_moves import descend
-        else:
-            descend = blocks.descend
-        seen, violations = descend(lists, self.X, self.w, entries, self.q, self.r, bias, bounds)
+        seen, violations = triton_moves.descend(lists, self.X, self.w, entries, self.q, self.r, bias, bounds)
         self.b = bias.at.double() / self.r64
         return seen, torch.where(violations > 0, violations, torch.inf)
 

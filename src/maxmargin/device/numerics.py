@@ -192,15 +192,9 @@ class SparseRows:
 
     def times(self, W: torch.Tensor) -> torch.Tensor:
         """W X', label-major."""
-        dense, counts = W.T.contiguous(), self.starts.diff()
-        if self.values.device.type != "cuda":
-            rows = torch.repeat_interleave(torch.arange(len(counts)), counts)
-            answer = torch.zeros(len(counts), dense.shape[1], dtype=dense.dtype)
-            return answer.index_add_(
-                0, rows, self.values[:, None] * dense[self.columns.long()]
-            ).T.contiguous()
-        from maxmargin.device.triton_moves import sum_rows
+        from maxmargin.device import triton_moves
 
+        dense, counts, sum_rows = W.T.contiguous(), self.starts.diff(), triton_moves.sum_rows
         if int(counts.max()) <= PIECE:
             return sum_rows(self.starts, self.columns, self.values, dense).T.contiguous()
         # Sum pieces of PIECE numbers, then sum the pieces of each row.

@@ -1,4 +1,4 @@
-"""The moves of `maxmargin.device.blocks` as Triton programs, and the product that updates all scores.
+"""Moves on blocks and lists as Triton programs, the product that updates all scores, and sparse products.
 
 Block k holds the samples ``order[k * BLOCK:(k + 1) * BLOCK]``; `order` is on the device, so that an epoch can
 be captured as one CUDA graph and replayed in another order. `tile` holds the kernel values among the samples
@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 if TYPE_CHECKING:
-    from maxmargin.device.blocks import Bias, Entries, Lists
+    from maxmargin.device.multilabel import Bias, Entries, Lists
     from maxmargin.device.numerics import SparseRows
 
 # Stored numbers, and columns of the dense factor, in one step of a product of sparse rows.
@@ -92,7 +92,10 @@ def move_four(H, stride, scale, places, first, residual, compact, WIDTH: tl.cons
 def sweep(
     order, k, tile, e, b, lo, hi, r, compact, moved, n, ROUNDS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Independent labels: one program of one warp per label."""
+    """Move the coefficients of independent labels in order, ROUNDS times; one program of one warp per label.
+
+    `r` is the diagonal of R. Writes b, and r times the change of b to `moved`.
+    """
     label = tl.program_id(0)
     places = tl.arange(0, BLOCK)
     here = label.to(tl.int64) * n + tl.load(order + k * BLOCK + places)
@@ -120,7 +123,9 @@ def walk(
     order, k, tile, e, b, lo, hi, R, compact, moved, n,
     L: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Coupled labels: one program for all samples in order. R is padded to WIDTH rows and columns.
+    """Move the coefficients of coupled labels, sample by sample and label by label; one program.
+
+    R is padded to WIDTH rows and columns. Writes b, and R times the change of b to `moved`.
 
     The numbers of the next sample are fetched while the current one is moved.
     """
@@ -178,7 +183,11 @@ def simplex(v, real, L: tl.constexpr):
 
 @triton.jit
 def box(at, slope, real, right, STEPS: tl.constexpr):
-    """The optimal block of Weston and Watkins, as `blocks.box`."""
+    """The optimal block of Weston and Watkins: wrong classes in [0, 1], the true class balances them.
+
+    A class moves from `at` to max(0, min(1, at + slope - slope_truth - D)), where D is the sum of all
+    changes. D is the root of a rising piecewise linear function.
+    """
     wrong = real & (right == 0)
     aim = at + slope - tl.sum(tl.where(right, slope, 0.0))
     low, high = -tl.sum(tl.where(wrong, at, 0.0)), tl.sum(tl.where(wrong, 1 - at, 0.0))
@@ -205,7 +214,13 @@ def project(
     L: tl.constexpr, BOXED: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
     STEPS: tl.constexpr,
 ):  # fmt: skip
-    """Classes: one program for all samples in order; the next sample is fetched while one is moved."""
+    """Move the block alpha_i of each sample to its optimum given the others, `relaxation` times the step.
+
+    With the loss of Crammer and Singer that is a projection on the simplex; BOXED selects the loss of Weston
+    and Watkins. `f` holds the scores (c x n), `Delta` the cost of every answer, `y` the true classes. Writes
+    alpha, and C_i times the change of alpha to `moved`. One program; the next sample is fetched while one is
+    moved.
+    """
     classes, places = tl.arange(0, WIDTH), tl.arange(0, BLOCK)
     real = classes < L
     images = tl.zeros((BLOCK, WIDTH), dtype=tile.dtype.element_ty)
@@ -259,7 +274,12 @@ def descend(
     lists: Lists, X: SparseRows, w: torch.Tensor, entries: Entries, q: torch.Tensor,
     r: torch.Tensor, bias: Bias, bounds: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """`blocks.descend` with one warp per label."""
+    """One pass of dual coordinate ascent over the list of every label, for linear models of sparse rows.
+
+    An entry at a bound whose residual points out of the box by more than `bounds` (below and above, 2 x L)
+    becomes inactive. Changes w, B, flags and the weight of the bias; returns the gaps measured on the way,
+    and the largest violations below and above.
+    """
     L, d = w.shape
     seen, violations = torch.zeros_like(bias.at), torch.zeros_like(bounds)
     descend_label[(L,)](
