@@ -139,8 +139,8 @@ def measure(fit: Fit, repeats: int) -> tuple[dict[str, Any], list[str]]:
     X, y = data_of(*fit[3:])
     cold, kept = [], []
     for _ in range(repeats):
-        with tempfile.TemporaryDirectory() as room:
-            folder = Path(room)
+        with tempfile.TemporaryDirectory() as directory:
+            folder = Path(directory)
             np.savez(folder / "data.npz", X=X, y=y)
             cold.append(in_new_process(fit, folder))
             loops = sorted(path.name.partition(".py3")[0] for path in folder.rglob("*.nbc"))

@@ -46,7 +46,7 @@ OURS = {
     "labels": "cluster, labels",
     "rows": "cluster, rows",
 }
-# Each of them looks along a line and takes ten jobs or so.
+# Each of them does a line search of about ten jobs.
 SPARK_ITERATIONS = 20
 
 

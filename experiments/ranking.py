@@ -67,7 +67,7 @@ def table(user: str) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
     X, y = (data.X[:200], data.Y[:200]) if SMALL else (data.X, data.Y)
     rows, chosen = [], {}
     for column, (regulariser, update) in enumerate((r, u) for r in GRID for u in UPDATES):
-        # A fixed step does not look at the margin.
+        # A fixed step does not depend on the margin.
         grid = [pair for pair in GRID[regulariser] if update != "fixed" or pair[1] == GRID[regulariser][0][1]]
         runs = {pair: mistakes(X, y, update, regulariser, *pair) for pair in grid}
         rules = {

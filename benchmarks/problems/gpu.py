@@ -32,7 +32,7 @@ from maxmargin.core.loop import Certificate
 from maxmargin.device.backend import installed, kernel_in_kind
 
 TOL = 1e-3
-# Seconds after which a competitor is stopped; its row then says the gap it had reached.
+# Seconds after which a competitor is stopped; its row then has the gap reached.
 LIMIT = 60.0
 
 

@@ -75,7 +75,7 @@ def commands(setting: Setting, gib: float = 1.0) -> None:
                     "peak_of_csr": round(taken["peak_mib"] / csr, 2),
                 }
             )
-    load = f"load {os.getloadavg()[0]:.1f}"  # on a busy machine only cpu_seconds tell
+    load = f"load {os.getloadavg()[0]:.1f}"  # on a busy machine only cpu_seconds are meaningful
     save(
         setting, "large_file", rows, note=f"{platform.machine()}, {os.cpu_count()} cores, {load}, one thread"
     )

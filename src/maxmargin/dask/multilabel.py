@@ -52,7 +52,7 @@ from maxmargin.multilabel.problem import (
 
 TASKS = Tasks(scan, send, solve, accumulate)
 # Share of all rows that a solve holds for each of its labels; the rows of several labels overlap as
-# independent random sets do. Measured by `experiments/label_rooms.py`.
+# independent random sets do. Measured by `experiments/labels_per_solve.py`.
 SHARE_OF_LABEL = 0.125
 # The cost of a label is 1 plus RARER times the share of samples on its rarer side. Measured by
 # `experiments/label_costs.py`.

@@ -4,9 +4,9 @@ Rows of several data sets in eight parts, labels of two workers, solves that hol
 half of the rows. Labels share a solve if it holds a given part of all rows for each of them; the smaller
 this part, the more labels share. A fit ends at a certified relative gap of 1e-3 or after a minute.
 `SHARE_OF_LABEL` in `maxmargin.dask.multilabel` is chosen from the result. Writes
-``experiments/results/label_rooms.csv``.
+``experiments/results/labels_per_solve.csv``.
 
-    MAXMARGIN_DATA=... python -m experiments.label_rooms [rcv1-subsets bibtex generated ...]
+    MAXMARGIN_DATA=... python -m experiments.labels_per_solve [rcv1-subsets bibtex generated ...]
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SETS = ("rcv1-subsets", "bibtex", "tmc2007-500", "enron", "generated")
 PARTS, WORKERS, LABELS = 8, 2, 16
 SHARES = (0.25,) if SMALL else (0.125, 0.25, 0.5)
 # Parts of all rows for each label, and seconds after which a fit is given up.
-ROOMS, GIVEN_UP = (1 / 4, 1 / 8, 1 / 16, 1 / 32), 60.0
+EACH, GIVEN_UP = (1 / 4, 1 / 8, 1 / 16, 1 / 32), 60.0
 
 
 def line(name: str, game: Game, share: float, each: float) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def line(name: str, game: Game, share: float, each: float) -> dict[str, Any]:
         "rows": n,
         "labels": L,
         "share of rows in a solve": share,
-        "room for a label": each,
+        "rows per label": each,
         "labels of a solve": -(-L // len(split_groups(groups, None, share, each))),
         "rounds": rounds,
         "gap": f"{gap:.3g}",
@@ -51,11 +51,11 @@ def main() -> None:
         X, signs = load(name)
         game = Game(X, signs[:, :: -(-signs.shape[1] // LABELS)].copy(), PARTS)
         for share in SHARES:
-            for each in ROOMS:
+            for each in EACH:
                 row = line(name, game, share, each)
                 show(row)
-                key = ("set", "share of rows in a solve", "room for a label")
-                write("label_rooms", [row], key, conditions=load_now())
+                key = ("set", "share of rows in a solve", "rows per label")
+                write("labels_per_solve", [row], key, conditions=load_now())
 
 
 if __name__ == "__main__":
