@@ -330,35 +330,27 @@ class LabelColumns:
 
     def find(self, names: Sequence[str], path: PathLike, line: int | None = None) -> list[int]:
         """Return the positions of the label columns among `names`, in the order of the file."""
-        if self.target is not None:
-            return [self._target(names, path, line)]
+        if isinstance(self.target, int):
+            if not -len(names) <= self.target < len(names):
+                raise DataFormatError(f"there is no column {self.target} among {len(names)}", path, line)
+            return [self.target % len(names)]
         if self.prefix is not None:
             found = [j for j, name in enumerate(names) if name.startswith(self.prefix)]
             if not found:
                 raise DataFormatError(f"no column starts with {self.prefix!r}", path, line)
             return found
-        assert self.labels is not None and not isinstance(self.labels, str)
         if isinstance(self.labels, int):
             count = abs(self.labels)
             if not 0 < count <= len(names):
                 raise DataFormatError(f"cannot take {count} label columns of {len(names)}", path, line)
             every = list(range(len(names)))
             return every[-count:] if self.labels > 0 else every[:count]
+        wanted = [self.target] if self.target is not None else list(self.labels or ())
         position = {name: j for j, name in enumerate(names)}
-        absent = [name for name in self.labels if name not in position]
+        absent = [name for name in wanted if name not in position]
         if absent:
             raise DataFormatError(no_column(absent, names), path, line)
-        return sorted({position[name] for name in self.labels})
-
-    def _target(self, names: Sequence[str], path: PathLike, line: int | None) -> int:
-        if isinstance(self.target, str):
-            if self.target not in names:
-                raise DataFormatError(no_column([self.target], names), path, line)
-            return names.index(self.target)
-        assert self.target is not None
-        if not -len(names) <= self.target < len(names):
-            raise DataFormatError(f"there is no column {self.target} among {len(names)}", path, line)
-        return self.target % len(names)
+        return sorted({position[name] for name in wanted})
 
 
 def number(field: str) -> float:

@@ -46,6 +46,7 @@ DTYPES = {
 }  # fmt: skip
 _CONTAINERS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 _CSR = ("data", "indices", "indptr")
+_SPECIAL = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _COMPRESSED = {"csr": (sp.csr_array, sp.csr_matrix), "csc": (sp.csc_array, sp.csc_matrix)}
 _DTYPE = re.compile(r"[<>|=]?(?:[biuf][1248]|b|\?|O|U\d{1,9})")
 # An array of texts of fixed width may take this many bytes, and this many more per letter that it holds.
@@ -84,21 +85,19 @@ class Encoder:
         if type(value) is list:
             return [self.encode(item, f"{where}[{k}]", depth + 1) for k, item in enumerate(value)]
         if type(value) is dict:
-            return {"$": "dict", "items": self._items(value, where, depth)}
+            items = [
+                [
+                    self.encode(key, f"a key of {where}", depth + 1),
+                    self.encode(item, f"{where}[{key!r}]", depth + 1),
+                ]
+                for key, item in value.items()
+            ]
+            return {"$": "dict", "items": items}
         if type(value) in _CONTAINERS.values():
             ordered = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
             items = [self.encode(item, f"{where}[{k}]", depth + 1) for k, item in enumerate(ordered)]
             return {"$": type(value).__name__, "items": items}
         return self._other(value, where, depth)
-
-    def _items(self, value: dict[Any, Any], where: str, depth: int) -> list[Any]:
-        return [
-            [
-                self.encode(key, f"a key of {where}", depth + 1),
-                self.encode(item, f"{where}[{key!r}]", depth + 1),
-            ]
-            for key, item in value.items()
-        ]
 
     def _other(self, value: Any, where: str, depth: int) -> Any:
         if isinstance(value, np.ndarray):
@@ -205,9 +204,6 @@ class Decoder:
             raise ModelFileError(f"it holds a value of the unknown kind {str(kind)[:80]!r}")
         return _READERS[kind](self, value, depth)
 
-    def _float(self, value: Any, depth: int) -> float:
-        return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[value["value"]]
-
     def _dict(self, value: Any, depth: int) -> dict[Any, Any]:
         items = [(self.decode(k, depth + 1), self.decode(v, depth + 1)) for k, v in _list(value["items"])]
         _check_keys([key for key, _ in items])
@@ -287,12 +283,6 @@ class Decoder:
             raise ModelFileError(f"it names the dtype {name[:80]!r}")
         return np.dtype(name)
 
-    def _type(self, value: Any, depth: int) -> type:
-        return checked.find_type(str(value["value"]))
-
-    def _function(self, value: Any, depth: int) -> Any:
-        return checked.find_function(str(value["value"]))
-
     def _random_state(self, value: Any, depth: int) -> np.random.RandomState:
         """Decode the state of a Mersenne twister, which NumPy does not check."""
         name, keys, place, has_gauss, gauss = self.decode(value["state"], depth + 1)
@@ -303,9 +293,6 @@ class Decoder:
         state = np.random.RandomState()
         state.set_state((name, keys, place, has_gauss, float(gauss)))
         return state
-
-    def _frame(self, value: Any, depth: int) -> str:
-        return str(value["value"])
 
     def _object(self, value: Any, depth: int) -> Any:
         cls = checked.find_class(str(value["class"]))
@@ -347,7 +334,7 @@ def _defaults(cls: type) -> dict[str, Any]:
 
 
 _READERS: dict[str, Callable[[Decoder, Any, int], Any]] = {
-    "float": Decoder._float,
+    "float": lambda decoder, value, depth: _SPECIAL[value["value"]],
     "dict": Decoder._dict,
     "tuple": Decoder._container,
     "set": Decoder._container,
@@ -359,10 +346,10 @@ _READERS: dict[str, Callable[[Decoder, Any, int], Any]] = {
     "csr": Decoder._compressed,
     "csc": Decoder._compressed,
     "dtype": Decoder._dtype,
-    "type": Decoder._type,
-    "function": Decoder._function,
+    "type": lambda decoder, value, depth: checked.find_type(str(value["value"])),
+    "function": lambda decoder, value, depth: checked.find_function(str(value["value"])),
     "random_state": Decoder._random_state,
-    "frame": Decoder._frame,
+    "frame": lambda decoder, value, depth: str(value["value"]),
     "object": Decoder._object,
 }
 
