@@ -15,7 +15,7 @@ TIE = "classes of one sample each tie to the last bit; rounding breaks the tie"
 
 
 def not_promised(estimator):
-    """Checks that no model promises to pass, and why: what they see depends on the processor."""
+    """Checks whose outcome depends on the processor, and the reason; no model promises to pass them."""
     inner = getattr(estimator, "estimator", estimator)
     kernel, solver = getattr(inner, "kernel", None), getattr(inner, "solver", None)
     reasons = {}

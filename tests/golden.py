@@ -1,10 +1,10 @@
-"""Golden results: what about sixty fits answer, bit for bit, on one machine.
+"""Golden results: the outcome of about sixty fits, bit for bit, on one machine.
 
 ``python -m tests.golden`` fits every solver of every estimator on small generated data (dense and
 CSR, float32 and float64) and compares epochs, objectives and a hash of the rounded coefficients
-with ``tests/fixtures/golden.json``; ``--write`` records them anew. A refactoring leaves all lines
-alone. Another processor may sum in another order, so hashes are compared here and not in the suite,
-which holds new bounds against the recorded ones (``tests/test_golden.py``).
+with ``tests/fixtures/golden.json``; ``--write`` records them anew. A refactoring changes no result.
+Another processor may sum in another order, so only this script compares hashes; the suite compares the
+bounds of new fits with the recorded ones (``tests/test_golden.py``).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def cases() -> Iterator[tuple[str, Any, tuple, dict[str, Any]]]:
 
 
 def digest(model: Any) -> str:
-    """Hash of what was learnt, rounded to nine digits of the largest entry."""
+    """Hash of the learnt arrays, rounded to nine digits of the largest entry."""
     total = hashlib.sha256()
     for name in LEARNT:
         value = getattr(model, name, None)

@@ -23,7 +23,7 @@ from maxmargin._names import ESTIMATORS
 NAMES = tuple(name for name in ESTIMATORS if name != "StreamRanker")
 LABELS = {"MultiLabelSVC", "LabelRanker", "SparseMultiLabelSVC", "SubmodularSVC"}
 GROUPS = {"ChainSVC", "LatentSVC"}
-# What must stay small for a fit to take milliseconds, or has a meaning that constraints do not tell.
+# Values of parameters that must stay small for a fast fit, or that their constraints do not describe.
 FIXED: dict[str, tuple[Any, ...]] = {
     "max_iter": (1, 3, 30),
     "time_limit": (None, 1.0),
@@ -56,7 +56,7 @@ FINITE = (
 
 
 def value(rng: np.random.Generator, name: str, constraints: list[Any], default: Any) -> Any:
-    """A value that one of the constraints allows; the default where they allow things of no known size."""
+    """Draw a value that one of the constraints allows; the default if none of them can be drawn from."""
     if name in FIXED:
         return FIXED[name][rng.integers(len(FIXED[name]))]
     options: list[Any] = [default]

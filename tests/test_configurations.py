@@ -35,9 +35,11 @@ from maxmargin.structured.multiclass import SOLVERS as MULTICLASS
 from tests.checks import run_check
 
 # scikit-learn's SVC passes these: LIBSVM does not check kernel matrices.
-NOT_A_KERNEL = "the check passes a matrix that no kernel has (negative k(x, x), or not symmetric): refused"
+NOT_A_KERNEL = (
+    "the check passes an invalid kernel matrix (negative k(x, x), or not symmetric), which is refused"
+)
 NO_WEIGHT_WINS = "without an intercept no class weight turns every answer; LinearSVC fails it too"
-GROWS = "features may appear at any time, so no number of them is wrong"
+GROWS = "features may appear at any time, so any number of them is valid"
 A_PROMISE = (
     "weights say by which share new samples are drawn; to repeat a sample promises nothing more of them"
 )
@@ -92,7 +94,7 @@ DEFAULTS = [
     LabelSets(MultiLabelSVC(**EXACT)),
     ThresholdTuner(OneVsRestClassifier(LinearSVC()), cv=2),
 ]
-# These share the code that reads their input with a default: only checks that depend on the data run on them.
+# These read their input by the code of a default, so only the checks that depend on the data run on them.
 OTHERS = [
     *[MultiClassSVC(solver=solver) for solver in MULTICLASS if solver != "auto"],
     MultiClassSVC(loss="weston_watkins"),

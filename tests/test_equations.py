@@ -1,4 +1,4 @@
-"""The tables "equation -> function" of the models point at what they say."""
+"""The tables "equation -> function" of the models name functions whose docstrings cite the equation."""
 
 import importlib
 import inspect

@@ -7,8 +7,8 @@ import pytest
 from tests.golden import RECORD, cases, measure
 
 RECORDED = json.loads(RECORD.read_text())
-# A latent problem has a majoriser of its own in every round, a stream has no problem before it ends, and the
-# bound of a sparse machine is that of its own basis.
+# Not compared: a latent fit has another majoriser in every round, a stream defines no problem before it ends,
+# and the bound of a sparse machine holds for its own basis only.
 CONVEX = ("multilabel", "multiclass", "chain", "submodular")
 CASES = [case for case in cases() if case[0].startswith(CONVEX)]
 

@@ -1,4 +1,4 @@
-"""The floor plan: how many files a fit walks, how many arguments a loop takes, where loops live."""
+"""The structure of the package: files that a fit passes through, and rules for compiled loops."""
 
 import ast
 import builtins
@@ -13,10 +13,10 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "maxmargin"
 MOST_FILES = 9
 MOST_ARGUMENTS = 10
-# What a loop is to `core.jit`: an entry, a helper, or the body of a generic helper for a class.
+# Decorators of loops in `core.jit`: an entry, a helper, or the body of a generic helper for a class.
 LOOPS = ("compiled", "helper", "body")
 KINDS = (*LOOPS, "generic", "lowered")
-# What every path passes through: tables that the others are written in, and the check of a sparse matrix.
+# Files of every path: the modules that all others use, and the check of sparse matrices.
 SHARED = {
     "core/jit.py",
     "core/lanes.py",

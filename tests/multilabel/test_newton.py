@@ -52,7 +52,7 @@ def test_steps_are_those_of_the_definition(bias, monkeypatch):
     for _ in range(8):
         steps = method.steps
         for l, twin in enumerate(twins):
-            twin.look()
+            twin.record()
             assert steps.primal[l] == pytest.approx(twin.primal)
             assert steps.dual[l] == pytest.approx(twin.dual, rel=1e-9, abs=1e-9)
         method.epoch(Clock())

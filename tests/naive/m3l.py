@@ -11,7 +11,7 @@ import numpy as np
 
 
 def boxes_and_margins(costs):
-    """c and m entry by entry, as the words of `EntryCosts` say."""
+    """c and m entry by entry, by the definition of `EntryCosts`."""
     c, m = np.zeros(costs.signs.shape), np.zeros(costs.signs.shape)
     for i, l in zip(*np.nonzero(costs.signs), strict=True):
         side = {-1: 0, 1: 1}[int(costs.signs[i, l])]
@@ -37,7 +37,7 @@ def dual(Xb, Y, m, R, alpha):
 
 
 def shares(alpha, c, g):
-    """The gap of every entry: what its loss still charges, and what its variable holds in vain."""
+    """The gap of every entry: its loss minus the part that its dual variable accounts for."""
     return (c - alpha) * np.maximum(g, 0) + alpha * np.maximum(-g, 0)
 
 
@@ -135,7 +135,7 @@ class Twin:
         return np.min(low, axis=0), np.max(high, axis=0), sum(gap_sum)
 
     def sweep_lists(self, order, lists, reach, small=0.0):
-        """Visit the listed labels of each sample; whoever leaves gives its place to the last in line."""
+        """Visit the listed labels of each sample; the last of the list takes the place of one that leaves."""
         low, high, gap_sum = np.zeros(len(self.R)), np.zeros(len(self.R)), 0.0
         for i in order:
             waiting, lists[i] = deque(lists[i]), []
@@ -151,18 +151,18 @@ class Twin:
         return low, high, gap_sum
 
     def draw_bias(self):
-        """End a pass: anchor the bias row where it is, drawn towards bias * S by `pull`."""
+        """End a pass: move the bias row towards bias * S by the factor `pull`, and anchor it there."""
         u = self.V[-1]
         self.anchor = u + self.pull * (self.bias * self.S - u), self.S
 
     def polish(self, l, samples, shuffle, target, n_passes, least, idle):
-        """Passes over some samples of one label (R diagonal); returns the gap gap_sum in the last.
+        """Passes over some samples of one label (R diagonal); return the gap that the last one summed up.
 
-        `shuffle` gives the order of a pass. Whoever leaves gives its place to the last in line. The variables
-        end at their means over the last pass; a step made with k turns to go, its own one included, has had
-        its effect for k of them. The target is the part `least` of the gap of the first pass, if that
-        is more than the target; entries with less than the part `idle` of their share in it take no step.
-        `pull` of the label is halved after a pass in which the bias came to be on the other side of its goal.
+        `shuffle` gives the order of a pass; the last of the list takes the place of an entry that leaves.
+        The variables end at their means over the last pass, in which a step with k visits to go, its own
+        included, counts k times. Passes end at a gap of `target`, or of the part `least` of the gap of the
+        first pass if that is larger; entries with less than the part `idle` of an equal share of it take no
+        step. `pull` of the label is halved after a pass in which the bias overshot its goal.
         """
         small = last = 0.0
         queue, reach, left = list(samples), (-np.inf, np.inf), np.nan

@@ -21,8 +21,8 @@ class NewtonTwin:
     def gradient(self, z):
         return z / self.r - self.X.T @ (self.y * self.c * self.shares(z))
 
-    def look(self):
-        """Note both objectives; move the centre when the two parts of the gap say so."""
+    def record(self):
+        """Store both objectives; move the centre once the distance part of the gap is small enough."""
         g, t = self.m - self.y * (self.X @ self.z), self.shares(self.z)
         V = self.X.T @ (self.y * self.c * t)
         self.primal = min(self.primal, 0.5 * self.z @ self.z / self.r + self.c @ np.maximum(g, 0))
@@ -31,7 +31,7 @@ class NewtonTwin:
         if 0.5 * self.r * np.sum((self.z / self.r - V) ** 2) <= self.solved * left:
             self.centre, self.omega = t, max(self.shrink * self.omega, self.least)
 
-    def step(self, looks=100):
+    def step(self, tries=100):
         """A Newton step to the minimum along its line; returns the first slope and the direction."""
         t = self.shares(self.z)
         inside = (t > 0) & (t < 1)
@@ -44,7 +44,7 @@ class NewtonTwin:
         first, low, high = slope(0.0), 0.0, 1.0
         while slope(high) < 0:
             high *= 2
-        for _ in range(looks):
+        for _ in range(tries):
             middle = (low + high) / 2
             low, high = (middle, high) if slope(middle) < 0 else (low, middle)
         self.z = self.z + high * d
