@@ -114,12 +114,14 @@ def marked(text: str) -> str:
 
 
 def _maker(stem: str, texts: dict[str, str]) -> str:
-    """Return the script that wrote a file: the one it is named after, or one that names it."""
+    """Return the script that wrote a file: its namesake, or one that contains its name or first words."""
     if stem in texts:
         return stem
     named = [name for name, text in texts.items() if f"{stem}." in text or f'"{stem}"' in text]
     alike = [name for name in texts if stem.startswith(f"{name}_")]
-    return max(alike or named or [stem], key=len)
+    prefix = stem.rpartition("_")[0]
+    family = [name for name, text in texts.items() if prefix and f"{prefix}_" in text]
+    return max(alike or named or family or [stem], key=len)
 
 
 def table(path: Path, name: str) -> list[str]:
