@@ -124,8 +124,9 @@ PIPELINES = {
 }
 
 
-@pytest.mark.parametrize("wrap", [pd.DataFrame, pl.from_pandas], ids=["pandas", "polars"])
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize(
+    ("name", "wrap"), [*((name, pd.DataFrame) for name in PIPELINES), ("prepared", pl.from_pandas)]
+)
 def test_a_prepared_model_is_saved_whole(name, wrap, tmp_path):
     frame = wrap(SHOP.fillna({"title": ""}) if name == "texts" else SHOP)
     model = PIPELINES[name]().fit(frame, TAGS)
