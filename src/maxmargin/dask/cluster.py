@@ -184,7 +184,7 @@ def name_partitions(error: Exception, failed: list[bool]) -> None:
     if not numbers or str(error).startswith("Partition "):
         return
     if len(numbers) == len(failed) > 1:
-        # All partitions may need what failed: those of `read_svmlight` need every file.
+        # The failed task may be common to all: each partition of `read_svmlight` depends on every file.
         error.add_note(f"none of the {len(failed)} partitions can be read")
         return
     words = "partitions" if len(numbers) > 1 else "partition"

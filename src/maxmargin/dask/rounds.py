@@ -87,7 +87,7 @@ def without_rows(scanned: Scan) -> Scan:
 
 @dataclass(frozen=True)
 class Partitioned:
-    """A problem in parts: its tasks, the parts as the tasks take them, their sizes, and what they share.
+    """A problem in parts: tasks, parts (arguments of the tasks), sizes of the parts, and common quantities.
 
     `groups` are ranges of labels that no prior couples.
     """

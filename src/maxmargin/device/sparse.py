@@ -46,10 +46,8 @@ class Hinges:
     """`SquaredHinges` on a device; its curvature is diagonal."""
 
     def __init__(self, loss: SquaredHinges, device: torch.device) -> None:
-        self.Y, self.c = (
-            torch.from_numpy(loss.Y).to(device).double(),
-            torch.from_numpy(loss.c).to(device)[:, None],
-        )
+        self.Y = torch.from_numpy(loss.Y).to(device).double()
+        self.c = torch.from_numpy(loss.c).to(device)[:, None]
 
     def at(self, F: torch.Tensor) -> DeviceExpansion:
         excess = torch.where(self.Y != 0, (1 - self.Y * F).clamp(min=0), 0.0)
@@ -73,7 +71,7 @@ class Hinges:
 
 
 class Margins:
-    """`SquaredMargins` on a device; its curvature is the Laplacian of a star around the right class."""
+    """`SquaredMargins` on a device; its curvature is the Laplacian of a star around the true class."""
 
     def __init__(self, loss: SquaredMargins, device: torch.device) -> None:
         self.y = torch.from_numpy(loss.y.astype(np.int64)).to(device)[:, None]
@@ -88,7 +86,7 @@ class Margins:
         return DeviceExpansion(value, self._balanced(G), 2 * self.c * (excess > 0))
 
     def _balanced(self, leaves: torch.Tensor) -> torch.Tensor:
-        """Numbers of the wrong classes, and at the right one what makes them add up to zero."""
+        """The values of the wrong classes, and minus their sum at the true class."""
         return torch.where(self.right, -leaves.sum(dim=1, keepdim=True), leaves)
 
     def after(self, rows: slice, F: torch.Tensor) -> torch.Tensor:
@@ -133,11 +131,8 @@ class DeviceBasis:
     def __init__(self, problem: BasisProblem, device: torch.device) -> None:
         self.problem, self.device = problem, device
         assert isinstance(problem.loss, SquaredMargins | SquaredHinges)
-        self.loss: Any = (
-            Margins(problem.loss, device)
-            if isinstance(problem.loss, SquaredMargins)
-            else Hinges(problem.loss, device)
-        )
+        kind: Any = Margins if isinstance(problem.loss, SquaredMargins) else Hinges
+        self.loss: Any = kind(problem.loss, device)
         self.X = to_device(problem.X, device, torch.float64)
         self.P = None if problem.P is None else self._sent(problem.P)
         self.indices: list[int] = []
@@ -185,7 +180,7 @@ class DeviceBasis:
         return torch.cholesky_inverse(torch.linalg.cholesky(torch.stack(blocks))).cpu().numpy()
 
     def move(self, V: np.ndarray, longest: float = np.inf) -> None:
-        """Go along V (d x r) to the minimum of the objective, at most `longest` times V."""
+        """Move W along V (d x r) to the minimum of the objective, at most `longest` times V."""
         W, dZ = self.here.W, self.Psi @ self._sent(V)
         F, dF = self.here.F, self._scores(dZ)
 
@@ -200,7 +195,7 @@ class DeviceBasis:
         self.here = self._at(W + t * V, self.here.Z + t * dZ)
 
     def admissible(self, indices: np.ndarray) -> np.ndarray:
-        """Those samples whose kernel function does not depend on the basis."""
+        """The samples whose kernel function is linearly independent of the basis."""
         floor = DEPENDENT[np.dtype(np.float64)] * self.problem.diagonal[indices]
         return indices[self.residual[indices] > floor]
 
@@ -215,7 +210,7 @@ class DeviceBasis:
         return K
 
     def score(self, indices: np.ndarray, selection: str) -> Scored:
-        """Steps of candidates, and the exact objective after each; as `BasisProblem.score`."""
+        """Steps of the candidates and the exact objective after each; as `BasisProblem.score`."""
         problem, here = self.problem, self.here
         K = self.kernel_rows(indices)
         some = torch.from_numpy(indices).to(self.device)
@@ -240,7 +235,7 @@ class DeviceBasis:
         return losses.cpu().numpy()
 
     def join(self, j: int, row: torch.Tensor, step: np.ndarray) -> None:
-        """Let sample j join the basis with coefficients `step`; `row` is row j of K."""
+        """Add sample j to the basis with coefficients `step`; `row` is row j of K."""
         d = len(self.indices)
         before = self.Psi[j]
         pivot = float(np.sqrt(self.problem.diagonal[j] - float(before @ before)))
@@ -263,7 +258,7 @@ class DeviceBasis:
 
     @property
     def vectors(self) -> Any:
-        """What the basis is."""
+        """The basis vectors."""
         return self.problem.vectors(np.array(self.indices, dtype=np.intp))
 
     def n_active(self) -> int:
@@ -271,7 +266,7 @@ class DeviceBasis:
         return int(self.here.loss.G.any(dim=1).sum())
 
     def refine(self) -> None:
-        """Nothing to do: everything is in float64."""
+        """Do nothing: all arrays are in float64."""
 
     def coefficients(self, W: np.ndarray) -> np.ndarray:
         """Coefficients of the kernel functions in the scores, d x k, of this or an earlier W."""
@@ -279,7 +274,7 @@ class DeviceBasis:
         return self.problem.scores(solve_triangular(L, W, trans="T", lower=True))
 
     def certificate(self) -> Certificate:
-        """Objective and its lower bound, from kernel values computed anew; as `BasisProblem.certificate`."""
+        """Objective and its lower bound, from recomputed kernel values; as `BasisProblem.certificate`."""
         J, L = np.array(self.indices, dtype=np.intp), self.triangle
         al = solve_triangular(L, self.here.W, trans="T", lower=True)
         there = self._sent(al)
@@ -304,7 +299,7 @@ class DeviceBasis:
 
 
 class DeviceNewton(Newton):
-    """Newton's method; its equation by conjugate gradients, the products on the device."""
+    """Newton's method with conjugate gradients, whose products run on the device."""
 
     def direction(self, basis: Any, g: np.ndarray, accuracy: float) -> np.ndarray:
         M = basis.problem.directions
