@@ -218,7 +218,7 @@ def test_an_intercept_scaling_that_would_overflow_is_refused(scaling):
 @pytest.mark.parametrize("other", [{"normalize_loss": False}, {"intercept_scaling": 1.1}])
 def test_warm_start_with_other_losses_starts_anew(other):
     model = ChainSVC(C=0.3, tol=1e-4, max_iter=5000, warm_start=True, random_state=0).fit(X, Y)
-    with pytest.warns(UserWarning, match="starting anew"):
+    with pytest.warns(UserWarning, match="starting from zero"):
         model.set_params(**other).fit(X, Y)
     np.testing.assert_array_equal(model.coef_, clone(model).fit(X, Y).coef_)
 

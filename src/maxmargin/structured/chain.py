@@ -272,7 +272,9 @@ class ChainSVC(ClassifierMixin, Iterative):
             and np.allclose(probe, _probe(problem.rows), rtol=1e-6)
         )
         if not same:
-            warn("warm_start: the last fit had other sequences, labels, losses or solver; starting anew.")
+            warn(
+                "warm_start: the last fit had other sequences, labels, losses or solver; starting from zero."
+            )
         return dual if same else None
 
     def _data(self, problem: ChainProblem) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ Newton step of the perturbed optimality conditions g + l = z - w, x z = mu, (u -
     A_k d_k + dl = r_k,   A_k = K + diag(z_k / x_k + w_k / (u_k - x_k)),   sum_k d_k = 0,
 
 by a Cholesky factor of size m for every class and one for sum_k A_k^-1: O(c m^3), some 20 times,
-whatever C and the condition of K. Predictor and corrector are those of Mehrotra (1992).
+for any C and condition of K. Predictor and corrector are those of Mehrotra (1992).
 
 It is the default for a few hundred samples, where LAPACK does all the work and no loop is compiled.
 """

@@ -83,9 +83,9 @@ class LatentSVC(ClassifierMixin, Iterative):
     C : float, default=1.0
         Weight of the sum of the losses of all bags.
     solver : {"pairwise", "bcpl", "bcfw", "oeg"}, default="pairwise"
-        How the convex majorisers are lowered: pairwise Frank-Wolfe steps (and, where the weights
-        are few, cutting planes through all pairs found, which a large C asks for), block-coordinate
-        partial linearisation, block-coordinate Frank-Wolfe, or online exponentiated gradient.
+        How to minimise the convex majorisers: pairwise Frank-Wolfe steps (followed, if weights are few, by
+        cutting planes, which are faster at a large C), block-coordinate partial linearisation,
+        block-coordinate Frank-Wolfe, or online exponentiated gradient.
     init : {"mean", "first", "middle", "random"} or array-like of shape (n_bags,), default="mean"
         First choice of candidates: the best ones under a model of the bags' means, the first
         or middle one, a random one, or as given.
@@ -136,7 +136,7 @@ class LatentSVC(ClassifierMixin, Iterative):
     history_ : list of dict
         One record per epoch: epoch, seconds, primal, dual, gap, active (bags visited). Primal is the
         lowest objective so far, infinite before the first round has ended; dual is the best bound of
-        the present round, and starts anew with the next.
+        the present round, and is reset by the next.
     n_features_in_ : int
 
     Notes
@@ -351,7 +351,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         -------
         list of Explanation
             For each bag; parts, rest and bias add up to the score of the class (also of two), and `where`
-            says which candidate has it.
+            names its candidate.
         """
         scores, candidates = self._evaluate(X, lengths)
         groups = read_groups(self, X, lengths, reset=False)

@@ -47,7 +47,7 @@ from maxmargin.structured.oracle_loops import (
 
 
 class Bags(NamedTuple):
-    """Bags as blocks; `chosen` is the candidate of each that stands for its class."""
+    """Bags as blocks; `chosen` is the candidate of each bag that represents its class."""
 
     rows: RowArrays
     offsets: np.ndarray

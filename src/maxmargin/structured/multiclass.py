@@ -66,9 +66,7 @@ SOLVERS: dict[str, Choice] = {
         automatic(ROWS_OF_AUTO),
         "Chosen by the size and kind of the data: interior points, newton, exact, or newton after exact.",
     ),
-    "newton": Choice(
-        ProximalNewton, "Newton steps on a smoothed objective, for few features of whatever scale."
-    ),
+    "newton": Choice(ProximalNewton, "Newton steps on a smoothed objective, for few features of any scale."),
     "exact": Choice(
         automatic([row for row in ROWS_OF_AUTO if row.name in ("exact", "working-sets")]),
         "Solves one sample's block at a time by a projection; newton takes over if the gap falls too slowly.",
@@ -92,7 +90,7 @@ SOLVERS: dict[str, Choice] = {
 }
 # Solvers of the Weston-Watkins loss.
 BOTH_LOSSES = ("auto", "newton", "exact")
-# An RBF kernel matrix of so few features is not kept beyond so many MiB: its values are computed as fast as
+# An RBF kernel matrix of so few features is kept up to so many MiB: its values are computed as fast as
 # read. Letter, 15,000 rows of 16 features, takes a twentieth less time than with all of its matrix, and does
 # not wait for 0.9 GB of new memory, which may cost as much as the fit.
 FEW_FEATURES, KEPT = 64, 128.0
@@ -113,7 +111,7 @@ def _check_scores(state: Mapping[str, Any], sizes: Sizes) -> None:
         raise ValueError("it has no weights")
     kernel = state["_kernel"]
     if (kernel.name == "precomputed") != (state["kernel"] == "precomputed"):
-        raise ValueError("its kernel was computed in fit and is not now, or the other way round")
+        raise ValueError("`kernel` and the stored kernel disagree about 'precomputed'")
     check_basis(kernel, state["support_"], state["support_vectors_"], sizes)
 
 
@@ -135,16 +133,16 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         "weston_watkins" sums the positive margins over the wrong classes instead of taking the
         largest; it is solved by "auto", "newton" and "exact".
     solver : {"auto", "newton", "exact", "bcfw", "bcpl", "oeg", "fw", "pl", "eg"}, default="auto"
-        "auto" depends on the size and kind of the data alone; the rows of
-        `maxmargin.structured.multiclass_choice` say how, and `solver_` says what ran. "newton" takes Newton
-        steps on a smoothed objective whose smoothing fades; it needs memory for a matrix of order n_classes
-        (n_features + 1) or, above 600, for one of order n_features + 1 for every class, and scales of
-        features do not slow it down. "exact" solves one sample's block at a time by a projection and visits
-        optimal blocks less and less often; with fewer features than samples, "newton" takes over if the gap
-        falls too slowly. With a kernel it works on sets of samples, and by interior points at a large C. The
-        other solvers are the methods of the paper: block-coordinate Frank-Wolfe, partial linearization and
-        online exponentiated gradient, and the batch forms of these three. All reach the same optimum. A
-        parameter below that names its solvers is refused, unless it has its default value, with another one.
+        "auto" chooses by the size and kind of the data alone; the table is in
+        `maxmargin.structured.multiclass_choice`, and `solver_` names the solver that ran. "newton" takes
+        Newton steps on a smoothed objective with decreasing smoothing. It needs memory for a matrix of order
+        n_classes (n_features + 1) or, above 600, of order n_features + 1 for every class; its speed does not
+        depend on the scale of features. "exact" solves one sample's block at a time by a projection and
+        visits optimal blocks less and less often; with fewer features than samples, "newton" takes over if
+        the gap falls too slowly. With a kernel it works on sets of samples, and by interior points at a large
+        C. The other solvers are the methods of the paper: block-coordinate Frank-Wolfe, partial linearization
+        and online exponentiated gradient, and the batch forms of these three. All reach the same optimum. A
+        parameter below that names its solvers must have its default value with any other solver.
     cost_matrix : array-like of shape (n_classes, n_classes), default=None
         Cost of predicting the column's class when the truth is the row's, in the order of
         `classes_`: nonnegative, zero on the diagonal. None is 1 for every error.
@@ -158,8 +156,8 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
     coef0 : float, default=0.0
         Of the kernels "poly" and "sigmoid".
     cache_size : float, default=200
-        Memory for kernel values in MiB. A kernel matrix that fits is computed once; a large one of few
-        features, whose values cost less than memory, some samples at a time all the same.
+        Memory for kernel values in MiB. A kernel matrix that fits is computed once, except for a large one
+        of few features, whose values are cheaper to compute than to store.
     fit_intercept : bool, default=True
         Whether to add a constant feature (to a kernel: a constant).
     intercept_scaling : float, default=1.0
@@ -169,28 +167,29 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         kappa_i = C_i |x_i|^2 of a block: 0.1 kappa_i for "bcpl" and the smallest safe value
         kappa_i / 4 for "oeg". At 0, partial linearization is Frank-Wolfe.
     safeguard : bool, default=True
-        Let "bcpl" take the Frank-Wolfe step where that gains more; False is the paper's form.
+        For "bcpl": take the Frank-Wolfe step if its gain is larger; False is the paper's form.
     precision : {"auto", "single", "double"}, default="auto"
         Working precision of "exact", and of other block methods with a linear kernel; "newton" and the
-        certificate are always in double precision. "auto" takes single precision when tol is at least
-        1e-4 and the blocks' curvature is moderate; "exact" goes on in double where single is too coarse.
+        certificate are always in double precision. "auto" takes single precision if tol is at least 1e-4 and
+        the curvature of the blocks is moderate; "exact" continues in double precision if single is too
+        coarse.
     tol : float, default=1e-3
         Relative duality gap (P - D) / |P| at which training stops, certified in float64.
     max_iter : int, default=1000
         Largest number of passes.
     time_limit : float, default=None
-        Seconds after which training stops with the model reached.
+        Seconds after which training stops with the best model so far.
     warm_start : bool, default=False
-        Start from the last solution, which is then kept with the model (n_samples x
-        n_classes numbers); after data of another shape, start anew with a warning.
+        Start from the last solution, which is stored with the model (n_samples x n_classes numbers). For
+        data of another shape, warn and start from zero.
     n_jobs : int, default=None
         Threads for the certificates of linear models; None means one, -1 all cores.
     device : {"cpu", "cuda", "auto"}, default="cpu"
         With a kernel, "cuda" trains on an NVIDIA GPU through PyTorch (``pip install torch``):
         the same objective, certificate and attributes. "auto" takes a GPU where there is one and the
-        problem is large enough, and says in the log why not.
+        problem is large enough; otherwise a log message states the reason.
     random_state : int, RandomState instance or None, default=0
-        Order in which samples are visited; None is another one in every fit.
+        Order in which samples are visited; None draws another one in every fit.
     verbose : int, default=0
         Print a line per epoch when positive.
 
@@ -205,12 +204,12 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         coefficients (n_classes or 1, n_support); not with a linear kernel.
     classes_ : ndarray of shape (n_classes,)
     primal_objective_, dual_objective_, duality_gap_ : float
-        Certificate of the stored solution: the objective at `coef_`, and that of the dual
-        variables, below which no weights can get.
+        Certificate of the stored solution: the objective at `coef_`, and that of the dual variables, a lower
+        bound on the objective of any weights.
     n_iter_ : int
         Number of passes.
     solver_ : str
-        What ran: the name of the solver, or of one after the other ("exact, then newton").
+        The solver that ran, or several in turn ("exact, then newton").
     history_ : list of dict
         One record per pass: epoch, seconds, primal, dual, gap, active, solver. Primal and dual are the best
         bounds so far, and the model returned has the primal objective of the last record; before the
@@ -220,17 +219,17 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
 
     Notes
     -----
-    A pass costs O(n_classes nnz(X)) at most. Besides X, memory holds n_samples x n_classes dual
-    variables and (n_features + 1) x n_classes weights (classes rounded up to a multiple of 8),
-    and for a dense X with many zeros the nonzeros of all or the busiest rows, up to 1/6 of X. Newton
-    steps with more than 600 weights hold a copy of the rows that are near the margin.
+    A pass costs O(n_classes nnz(X)) at most. Memory besides X: n_samples x n_classes dual variables,
+    (n_features + 1) x n_classes weights (classes rounded up to a multiple of 8), and for a dense X with many
+    zeros a copy of nonzeros, up to 1/6 of X. Newton steps with more than 600 weights copy the rows near the
+    margin.
 
-    `coef_` is the weights with the smallest objective that was evaluated: those of the dual variables after
-    some pass or, with solver="exact", a linear kernel and tol >= 1e-4, their mean over the last passes.
+    `coef_` is the weights with the smallest objective found: those of the dual variables after some pass or,
+    with solver="exact", a linear kernel and tol >= 1e-4, their mean over the last passes.
 
-    Two classes give one column of scores, f_1 - f_0, as in scikit-learn; the objective is that
-    of a binary hinge loss with 2C. A class whose samples all have weight zero still competes
-    with the others. A single class gives a constant model.
+    Two classes give one column of scores, f_1 - f_0, as in scikit-learn; the objective is that of a binary
+    hinge loss with 2C. A class without weight in training can still be predicted. A single class gives a
+    constant model.
 
     References
     ----------

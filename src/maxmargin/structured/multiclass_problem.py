@@ -10,21 +10,19 @@ the simplex over classes; q_i = |x_i|^2; kappa_i = C_i q_i the curvature of bloc
     W_k      = sum_i C_i (1[k = y_i] - alpha_ik) x_i
     P - D    = sum_i g_i,   g_i = C_i [ max_k H_i(k) - alpha_i.H_i ]
 
-This is the problem of Mohapatra et al., whose numbers these are, with
-lambda = 1/(C sum_i weight_i) and p_i = weight_i / sum weight, multiplied by C sum_i weight_i;
-temperatures keep their meaning, because H and kappa are the same in both scales.
+The numbers are those of Mohapatra et al. Their problem has lambda = 1/(C sum_i weight_i) and p_i = weight_i /
+sum weight; here it is multiplied by C sum_i weight_i. H and kappa, and so temperatures, are the same in both
+scales.
 
 Weston-Watkins replaces the maximum by sum_{k != y_i} max(0, H_i(k)) and the simplex by
-0 <= alpha_ik <= 1 for k != y_i; with alpha_{i y_i} = 1 - sum of the others every other
-formula stays as it is. The sparse-machines paper writes it with margin 2 and
-lambda = 1/(2C), which doubles W.
+0 <= alpha_ik <= 1 for k != y_i; with alpha_{i y_i} = 1 - sum of the others all other formulas hold. The
+paper on sparse machines uses margin 2 and lambda = 1/(2C), which doubles W.
 
 With a kernel x_i.x_j is K_ij. With the coefficients B = diag(C_i) (E - alpha), E one-hot, the scores of the
 training samples are K B, |W|^2 = tr(B'KB), and a block step takes C_i delta_k K_i from the scores of class k.
 
-A *problem* is this mathematics and never changes. An *iterate* is a dual point with what its
-steps keep beside it (W here; the scores of the training samples in
-`KernelMultiClass`), in the working precision; the solver that moves it owns it.
+A *problem* is this mathematics and never changes. An *iterate* is a dual point with its image (W, or the
+scores of the training samples with a kernel) in the working precision; it belongs to the solver.
 """
 
 from __future__ import annotations
@@ -58,19 +56,19 @@ FETCHED = 64
 LOSSES = {"crammer_singer": loops.CRAMMER_SINGER, "weston_watkins": loops.WESTON_WATKINS}
 # Zeros of a dense X are skipped in words of this many entries.
 ZERO_WORD = (0,) * 8
-# Rows whose nonzeros are at hand at a time when all rows are read once.
-PIECE = 512
+# Rows whose nonzeros are extracted at a time in a pass over all rows.
+CHUNK = 512
 # Parts of many rows, for threads to share.
 PARTS = 16
 
 # Rows, and which of them to read.
-Piece = tuple[SampleRows, int, int]
-Pieces = Callable[[int, int], Iterable[Piece]]
+Chunk = tuple[SampleRows, int, int]
+Chunks = Callable[[int, int], Iterable[Chunk]]
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Classes, costs and cost matrix of the samples: what both kinds of problem share."""
+    """Classes, costs and cost matrix of the samples, for both kinds of problem."""
 
     y: np.ndarray
     costs: np.ndarray
@@ -80,7 +78,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class Setup:
-    """How a solver begins: the gap it heads for, its random order, blocks to start from, precision."""
+    """The start of a solver: gap to reach, random generator, initial blocks, precision."""
 
     tol: float
     rng: Any
@@ -89,10 +87,10 @@ class Setup:
 
 
 class Evaluation(NamedTuple):
-    """What a dual point proves, computed anew in float64 over all samples and classes.
+    """The certificate of a dual point, recomputed in float64 over all samples and classes.
 
-    `image` is what an iterate keeps beside its blocks; `answer` is what a model stores and the
-    certificate speaks of.
+    `image` is W or the scores of the dual point; `answer` is the weights or coefficients of the model, to
+    which the certificate belongs.
     """
 
     certificate: Certificate
@@ -182,11 +180,10 @@ class MultiClassProblem(ABC):
 
 
 class Iterate(ABC):
-    """A dual point and what its steps keep beside it.
+    """A dual point and its image: W, or the scores of the training samples with a kernel.
 
-    `alpha` holds logarithms when `entropic`, and is in the working precision `dtype` otherwise.
-    Samples are visited in runs of `run_length` neighbours, `stride` of them between two looks at the
-    clock.
+    `alpha` holds logarithms if `entropic`, and otherwise masses in the working precision `dtype`. Samples are
+    visited in runs of `run_length` neighbours; the clock is checked every `stride` samples.
     """
 
     problem: MultiClassProblem
@@ -217,7 +214,7 @@ class Iterate(ABC):
         return plain(self.alpha, self.entropic)
 
     def dual(self) -> float:
-        """D of (4), from the image as it is kept."""
+        """D of (4), from the stored image."""
         if not self.moved:
             return 0.0
         return self.problem.linear_term(self.blocks()) - 0.5 * self.squared_norm()
@@ -236,19 +233,19 @@ class Iterate(ABC):
 
     @abstractmethod
     def image(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
-        """What moving all blocks by `direction` takes from what is kept, and its squared norm."""
+        """The decrease of the stored image when all blocks move by `direction`, and its squared norm."""
 
     @abstractmethod
     def advance(self, alpha: np.ndarray, image: np.ndarray) -> None:
-        """Set all blocks, or their logarithms, and take the image of the move from what is kept."""
+        """Set all blocks, or their logarithms, and subtract the image of the move from the stored one."""
 
     @abstractmethod
     def evaluate(self) -> Evaluation:
-        """What the blocks prove; changes nothing."""
+        """Evaluate the blocks; changes nothing."""
 
     @abstractmethod
     def resync(self, evaluation: Evaluation) -> None:
-        """Replace what is kept, which drifts by rounding, by what was computed anew."""
+        """Replace the stored image, which drifts by rounding, by the recomputed one."""
 
     @abstractmethod
     def solution(self, evaluation: Evaluation) -> LinearSolution | KernelSolution:
@@ -294,10 +291,10 @@ class LinearMultiClass(MultiClassProblem):
         return self._read(alpha, logs, rebuild=True)[0]
 
     def losses(
-        self, W: np.ndarray, alpha: np.ndarray, logs: bool, pieces: Pieces | None = None
+        self, W: np.ndarray, alpha: np.ndarray, logs: bool, chunks: Chunks | None = None
     ) -> tuple[float, float, np.ndarray]:
         """sum_i C_i max_k H_i(k) at W, the linear term of D, and the block gaps at W."""
-        return self._read(alpha, logs, W, pieces)[1:]
+        return self._read(alpha, logs, W, chunks)[1:]
 
     def evaluate(
         self,
@@ -306,7 +303,7 @@ class LinearMultiClass(MultiClassProblem):
         mean: np.ndarray | None = None,
         image: np.ndarray | None = None,
     ) -> Evaluation:
-        """P of (2) and D of (4) for the given blocks, W anew unless given as `image`.
+        """P of (2) and D of (4) for the given blocks; W is recomputed unless given as `image`.
 
         P is that of W or of `mean`, another W: P - D bounds the distance to the optimum for any W.
         """
@@ -330,19 +327,19 @@ class LinearMultiClass(MultiClassProblem):
         alpha: np.ndarray,
         logs: bool,
         point: np.ndarray | None = None,
-        pieces: Pieces | None = None,
+        chunks: Chunks | None = None,
         rebuild: bool = False,
     ) -> tuple[np.ndarray, float, float, np.ndarray]:
-        """Read all rows once: W(alpha) anew if asked for; losses, linear term and gaps at a point, if given.
+        """Read all rows once: recompute W(alpha) if `rebuild`; losses, linear term and gaps at a `point`.
 
-        W is summed by one thread, and the losses by parts that threads share, so that both are the same
-        whatever the number of threads.
+        One thread sums W, and the losses are summed in fixed parts, so both are independent of the number of
+        threads.
         """
-        n_parts = 1 if self.n < PARTS * PIECE else PARTS
+        n_parts = 1 if self.n < PARTS * CHUNK else PARTS
         edges = np.linspace(0, self.n, n_parts + 1).astype(np.int64)
         W = self.zeros(np.float64) if rebuild else np.empty((0, 0))
         gaps = np.empty(self.n)
-        read = self._pieces if pieces is None else pieces
+        read = self._chunks if chunks is None else chunks
 
         def part(t: int) -> np.ndarray:
             totals = np.zeros(2)
@@ -357,9 +354,9 @@ class LinearMultiClass(MultiClassProblem):
         losses, linear = np.sum(run_threads(part, range(n_parts), 1 if rebuild else self.n_threads), axis=0)
         return W, float(losses), float(linear), gaps
 
-    def _pieces(self, first: int, last: int) -> Iterable[Piece]:
-        """Rows of X to be read in float64: themselves, or their nonzeros where zeros are many."""
-        return nonzero_pieces(self.rows, first, last) if self.zero_rich else [(self.everything, first, last)]
+    def _chunks(self, first: int, last: int) -> Iterable[Chunk]:
+        """The rows of X, or their nonzeros if X has many zeros."""
+        return nonzero_chunks(self.rows, first, last) if self.zero_rich else [(self.everything, first, last)]
 
 
 class LinearIterate(Iterate):
@@ -444,10 +441,10 @@ class LinearIterate(Iterate):
 class Nonzeros:
     """The nonzeros of rows of a dense X in the working precision, so that sweeps skip the zeros.
 
-    Rows are added when they are first asked for, until `share` of the bytes of X are used. An X
-    whose nonzeros all fit is taken as a whole; of another one only the busiest rows are, and when
-    it is full and far fewer rows are asked for, it starts afresh with those. A pass that needs
-    rows of both kinds alternates between them, in `segments` parts.
+    Rows are added on their first visit, until the memory is `share` of that of X. If not all nonzeros fit,
+    only the rows of passes over at most half of the samples are added; when the memory is full and far fewer
+    rows are visited, it is filled again with those. A pass with rows of both kinds alternates between them in
+    `segments` parts.
     """
 
     def __init__(
@@ -470,16 +467,16 @@ class Nonzeros:
 
     @property
     def complete(self) -> bool:
-        """Whether all rows are at hand."""
+        """Whether the nonzeros of all rows are stored."""
         return self.count == self.rows.shape[0]
 
     @property
     def source(self) -> SampleRows:
-        """The rows at hand, as those of a CSR matrix."""
+        """The stored rows, as those of a CSR matrix."""
         return sample_rows(self.samples, self.values, self.columns, self.starts)
 
     def add(self, samples: np.ndarray) -> None:
-        """Take as many of the samples as still fit."""
+        """Store as many of the samples as fit."""
         before = self.count
         self.count += loops.copy_nonzeros(
             readonly(samples), self.rows.flat, ZERO_WORD, before, self.values, self.columns, self.starts
@@ -490,7 +487,7 @@ class Nonzeros:
         self.place[added] = np.arange(before, self.count)
 
     def split(self, order: np.ndarray, whole: SampleRows) -> list[tuple[SampleRows, np.ndarray]]:
-        """The part of `order` that is at hand, and the part to be read from X."""
+        """Split `order` into stored rows and rows to read from X."""
         if not (self.holds_all or 2 * len(order) <= self.rows.shape[0]):
             return [(whole, order)]
         if self.count == 0:
@@ -505,7 +502,7 @@ class Nonzeros:
             self.add(np.sort(missing))
         source = self.source
         parts = []
-        # Alternating, so that no part of the samples is always the last to be visited.
+        # Alternate, so that no part of the samples is always visited last.
         for segment in np.array_split(order, self.segments if (self.place[order] < 0).any() else 1):
             place = self.place[segment]
             parts.append((source, place[place >= 0]))
@@ -513,12 +510,12 @@ class Nonzeros:
         return [part for part in parts if len(part[1])]
 
 
-def nonzero_pieces(rows: Rows, first: int, last: int) -> Iterator[Piece]:
-    """The nonzeros of rows first..last of a dense X as they are, `PIECE` rows at a time."""
-    capacity = PIECE * rows.shape[1] + 1
+def nonzero_chunks(rows: Rows, first: int, last: int) -> Iterator[Chunk]:
+    """The nonzeros of rows first..last of a dense X as they are, `CHUNK` rows at a time."""
+    capacity = CHUNK * rows.shape[1] + 1
     values, columns = np.empty(capacity, rows.data.dtype), np.empty(capacity, index_type(rows.shape[1]))
-    for start in range(first, last, PIECE):
-        samples = np.arange(start, min(start + PIECE, last))
+    for start in range(first, last, CHUNK):
+        samples = np.arange(start, min(start + CHUNK, last))
         starts = np.zeros(len(samples) + 1, np.int64)
         loops.copy_nonzeros(readonly(samples), rows.flat, ZERO_WORD, 0, values, columns, starts)
         yield sample_rows(samples, values, columns, starts), 0, len(samples)
@@ -562,7 +559,7 @@ class KernelMultiClass(MultiClassProblem):
         return self.steps(self.normalised(alpha, logs))
 
     def evaluate(self, alpha: np.ndarray, logs: bool = False) -> Evaluation:
-        """P of (2) and D of (4) for the given blocks, scores anew in float64."""
+        """P of (2) and D of (4) for the given blocks, with scores recomputed in float64."""
         B = self.coefficients(alpha, logs)
         scores = self.K.times(B)
         half = 0.5 * float(np.vdot(B, scores))
@@ -579,10 +576,10 @@ class KernelMultiClass(MultiClassProblem):
         K = self.K
         return KernelMultiClass(KernelMatrix(K.kernel, K.X, K.cache_size, np.float64), self.labels)
 
-    def within(self, samples: np.ndarray, room: np.ndarray) -> KernelMultiClass:
-        """The problem of some samples, the others as they are; its kernel values are kept in `room`."""
+    def within(self, samples: np.ndarray, buffer: np.ndarray) -> KernelMultiClass:
+        """The problem of some samples, with the others fixed; its kernel values are stored in `buffer`."""
         labels = replace(self.labels, y=self.y[samples], costs=self.costs[samples])
-        return KernelMultiClass(self.K.submatrix(samples, room), labels)
+        return KernelMultiClass(self.K.submatrix(samples, buffer), labels)
 
     def products(self, samples: np.ndarray) -> np.ndarray:
         return self.K.square(samples).astype(np.float64)
