@@ -73,7 +73,7 @@ class BlockMoves(ABC):
 
     @abstractmethod
     def launch(self, order: torch.Tensor, k: int, tile: torch.Tensor) -> None:
-        """Launch the move of block k of `order`, which writes the change of the scores, negated, to `moved`."""
+        """Launch the move of block k of `order`; it writes what the scores lose to `moved`."""
 
     def epoch(self, rng: np.random.RandomState, clock: Clock) -> None:
         """Move every sample once; stops early when the time limit has expired."""
