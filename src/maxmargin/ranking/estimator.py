@@ -162,6 +162,18 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         Half the squared norm, or relative entropy to the uniform weights. The entropy keeps the weights of
         each label on the simplex: nonnegative, sum one. It suits many features of which few matter. Use (x,
         -x) as features if effects may be negative.
+    tol : float, default=1e-3
+        With more than one pass, `fit` stops at this relative duality gap (P - D) / |P|.
+    max_iter : int, default=5
+        Passes of `fit`. One is the online algorithm. More are block-coordinate ascent on the dual of the
+        whole sample and store the step of every row (rows x labels floats). `fit` warns that it has not
+        converged only if more than five passes were allowed.
+    time_limit : float, default=None
+        Seconds after which `fit` stops.
+    random_state : int, RandomState instance or None, default=0
+        Order of the rows in `fit`; None means a different order in every fit.
+    verbose : bool, default=False
+        Print a line per pass.
     C : float, default=1.0
         Largest step of a round, and weight of the sum of losses in the objective (C of the paper and C of
         scikit-learn agree).
@@ -174,14 +186,6 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         Solver of "all_pairs". "auto" is water filling for the squared norm and, under the entropy, for rows
         of two values (word presence, for example); for other rows it is "pdip", the paper's interior point
         method.
-    max_iter : int, default=5
-        Passes of `fit`. One is the online algorithm. More are block-coordinate ascent on the dual of the
-        whole sample and store the step of every row (rows x labels floats). `fit` warns that it has not
-        converged only if more than five passes were allowed.
-    tol : float, default=1e-3
-        With more than one pass, `fit` stops at this relative duality gap (P - D) / |P|.
-    time_limit : float, default=None
-        Seconds after which `fit` stops.
     weighting : {"auto", "idf", "sqrt-idf", "smooth-idf"} or None, default="auto"
         With "idf" each entry is weighted by the rarity of its column in the rounds before, and each row is
         scaled to length one: in round t, entry j is multiplied by r_j = log((2 + t) / (1 + c_j)), where c_j
@@ -193,6 +197,10 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         weighted rows. Each call needs memory for a second array of values.
     average : bool, default=False
         Predict with the average of the weights over all rounds ("squared" only).
+    shuffle : bool, default=True
+        Whether `fit` visits the rows in random order. Files are often sorted by class, and one pass over such
+        a file forgets the first classes. False keeps the order of the rows in the first pass, as
+        `partial_fit` always does. Needs memory for a second X during `fit`.
     n_features : int or "grow", default=None
         Size of the feature space. None: the number of columns of the first X. An integer: X may have up to
         this many columns, for example those of a hashed space; only columns with entries take memory. "grow":
@@ -202,14 +210,6 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         learnt online (see Notes).
     trace : bool, default=False
         Keep mistake, loss and gain of every round in `trace_`.
-    shuffle : bool, default=True
-        Whether `fit` visits the rows in random order. Files are often sorted by class, and one pass over such
-        a file forgets the first classes. False keeps the order of the rows in the first pass, as
-        `partial_fit` always does. Needs memory for a second X during `fit`.
-    random_state : int, RandomState instance or None, default=0
-        Order of the rows in `fit`; None means a different order in every fit.
-    verbose : bool, default=False
-        Print a line per pass.
 
     Attributes
     ----------

@@ -127,6 +127,19 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
     ----------
     C : float, default=1.0
         Weight of the loss.
+    tol : float, default=1e-6
+        Relative gap, for the final basis, between the objective and its lower bound.
+    max_iter : int, default=200
+        Newton iterations (or sweeps) for one basis.
+    time_limit : float or None, default=None
+        Seconds after which the search for a basis stops.
+    random_state : int, RandomState instance or None, default=0
+        Draws the candidates; None means different ones in every fit.
+    verbose : int, default=0
+    kernel : {"rbf", "linear", "poly", "sigmoid", "chi2", "precomputed"} or callable, default="rbf"
+    gamma : {"scale", "auto"} or float, default="scale"
+    degree : int, default=3
+    coef0 : float, default=0.0
     max_basis : int, default=100
         Most basis vectors; `rel_tol` may stop the growth earlier.
     n_candidates : int or None, default=25
@@ -138,10 +151,6 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         How coefficients are optimised for a fixed basis: by Newton's method on all of them, with a Cholesky
         factor or conjugate gradients for the linear system, whichever is cheaper, or by class-by-class sweeps
         (the paper; slow to converge).
-    kernel : {"rbf", "linear", "poly", "sigmoid", "chi2", "precomputed"} or callable, default="rbf"
-    gamma : {"scale", "auto"} or float, default="scale"
-    degree : int, default=3
-    coef0 : float, default=0.0
     fit_intercept : bool, default=False
         Add the constant ``intercept_scaling**2`` to the kernel, that is, a regularised bias.
     intercept_scaling : float, default=1.0
@@ -150,24 +159,15 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         continues to `max_basis`.
     n_iter_no_change : int, default=1
         Number of consecutive basis vectors below `rel_tol` that stop the growth.
-    tol : float, default=1e-6
-        Relative gap, for the final basis, between the objective and its lower bound.
-    max_iter : int, default=200
-        Newton iterations (or sweeps) for one basis.
     full_bound : bool, default=False
         Also compute a lower bound on the objective of the model with all samples as basis; needs the kernel
         values between all samples with loss.
     keep_path : bool, default=True
         Keep the coefficients of every stage for `truncate` and `staged_predict`: d^2 k / 2 numbers.
-    time_limit : float or None, default=None
-        Seconds after which the search for a basis stops.
     device : {"cpu", "cuda", "auto"}, default="cpu"
         "cuda" trains on an NVIDIA GPU through PyTorch (``pip install torch``), in float64: the same
         objective, certificate and attributes. "auto" uses a GPU if there is one and the problem is large
         enough, and otherwise logs the reason.
-    random_state : int, RandomState instance or None, default=0
-        Draws the candidates; None means different ones in every fit.
-    verbose : int, default=0
 
     Attributes
     ----------

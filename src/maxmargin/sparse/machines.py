@@ -129,11 +129,11 @@ class SparseMultiClassSVC(MovableMachine, ClassMachine):
     Parameters
     ----------
     {parameters}
+    {basis}
     loss : {"weston_watkins", "crammer_singer"}, default="weston_watkins"
         Squared margins of all wrong classes, or of the worst one. The second loss has kinks. It is minimised
         through smooth copies, the last at most a quarter of `tol` below it; it needs l k^2 numbers and more
         time. Every certificate is that of the loss itself.
-    {basis}
 
     Attributes
     ----------

@@ -92,6 +92,15 @@ class ChainSVC(ClassifierMixin, Iterative):
     ----------
     C : float, default=1.0
         Weight of the sum of the losses of all sequences.
+    tol : float, default=1e-3
+        Relative duality gap at which training stops.
+    max_iter : int, default=1000
+        Most epochs (visits of every sequence).
+    time_limit : float or None, default=None
+        Seconds after which training stops.
+    random_state : int, RandomState instance or None, default=0
+        Order of the visits; None is another one in every fit.
+    verbose : int, default=0
     solver : {"pairwise", "bcfw", "bcpl", "oeg"}, default="pairwise"
         All solvers reach the same optimum: pairwise Frank-Wolfe steps on stored labelings (followed, if
         weights are few, by cutting planes, which are faster at a large C), block-coordinate Frank-Wolfe,
@@ -109,20 +118,11 @@ class ChainSVC(ClassifierMixin, Iterative):
         Value of the constant features whose weights are transitions_, intercept_, first_ and last_;
         the larger, the less these are regularised beside coef_. From 1e-6 to 1e6; other values
         than 1 copy X, in double precision.
-    tol : float, default=1e-3
-        Relative duality gap at which training stops.
-    max_iter : int, default=1000
-        Most epochs (visits of every sequence).
-    time_limit : float or None, default=None
-        Seconds after which training stops.
     warm_start : bool, default=False
         Start from the dual solution of the last fit if it had the same sequences, labels, solver,
         normalize_loss and intercept_scaling; C and weights may change. Otherwise warn and start from zero.
     n_jobs : int or None, default=None
         Threads for evaluating the objective and for prediction.
-    random_state : int, RandomState instance or None, default=0
-        Order of the visits; None is another one in every fit.
-    verbose : int, default=0
 
     Attributes
     ----------

@@ -82,6 +82,16 @@ class LatentSVC(ClassifierMixin, Iterative):
     ----------
     C : float, default=1.0
         Weight of the sum of the losses of all bags.
+    tol : float, default=1e-3
+        Training stops when another round provably cannot lower the objective by more than
+        this fraction. It is no bound on the distance to the global optimum.
+    max_iter : int, default=1000
+        Most epochs (visits of every bag) of one start.
+    time_limit : float or None, default=None
+        Seconds after which training stops, over all starts.
+    random_state : int, RandomState instance or None, default=0
+        Order of the visits, and random choices of candidates; None draws others in every fit.
+    verbose : int, default=0
     solver : {"pairwise", "bcpl", "bcfw", "oeg"}, default="pairwise"
         How to minimise the convex majorisers: pairwise Frank-Wolfe steps (followed, if weights are few, by
         cutting planes, which are faster at a large C), block-coordinate partial linearisation,
@@ -101,18 +111,8 @@ class LatentSVC(ClassifierMixin, Iterative):
         Add a constant feature, regularised like the others.
     intercept_scaling : float, default=1.0
         The value of this feature.
-    tol : float, default=1e-3
-        Training stops when another round provably cannot lower the objective by more than
-        this fraction. It is no bound on the distance to the global optimum.
-    max_iter : int, default=1000
-        Most epochs (visits of every bag) of one start.
-    time_limit : float or None, default=None
-        Seconds after which training stops, over all starts.
     n_jobs : int or None, default=None
         Threads for evaluating the objective and for prediction.
-    random_state : int, RandomState instance or None, default=0
-        Order of the visits, and random choices of candidates; None draws others in every fit.
-    verbose : int, default=0
 
     Attributes
     ----------

@@ -129,6 +129,23 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
     C : float, default=1.0
         Weight of the losses next to 1/2 |W|^2, as in scikit-learn. The lambda of the
         partial-linearization paper is 1 / (C sum_i s_i).
+    tol : float, default=1e-3
+        Relative duality gap (P - D) / |P| at which training stops, certified in float64.
+    max_iter : int, default=1000
+        Largest number of passes.
+    time_limit : float, default=None
+        Seconds after which training stops with the best model so far.
+    random_state : int, RandomState instance or None, default=0
+        Order in which samples are visited; None draws another one in every fit.
+    verbose : int, default=0
+        Print a line per epoch when positive.
+    kernel : {"linear", "rbf", "poly", "sigmoid", "chi2", "precomputed"} or callable, default="linear"
+    gamma : {"scale", "auto"} or float, default="scale"
+        Of the kernels "rbf", "poly", "sigmoid" and "chi2".
+    degree : int, default=3
+        Of the kernel "poly".
+    coef0 : float, default=0.0
+        Of the kernels "poly" and "sigmoid".
     loss : {"crammer_singer", "weston_watkins"}, default="crammer_singer"
         "weston_watkins" sums the positive margins over the wrong classes instead of taking the
         largest; it is solved by "auto", "newton" and "exact".
@@ -148,13 +165,6 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         `classes_`: nonnegative, zero on the diagonal. None is 1 for every error.
     class_weight : dict or "balanced", default=None
         Multiplies the weights of the samples of a class.
-    kernel : {"linear", "rbf", "poly", "sigmoid", "chi2", "precomputed"} or callable, default="linear"
-    gamma : {"scale", "auto"} or float, default="scale"
-        Of the kernels "rbf", "poly", "sigmoid" and "chi2".
-    degree : int, default=3
-        Of the kernel "poly".
-    coef0 : float, default=0.0
-        Of the kernels "poly" and "sigmoid".
     cache_size : float, default=200
         Memory for kernel values in MiB. A kernel matrix that fits is computed once, except for a large one
         of few features, whose values are cheaper to compute than to store.
@@ -173,12 +183,6 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         certificate are always in double precision. "auto" takes single precision if tol is at least 1e-4 and
         the curvature of the blocks is moderate; "exact" continues in double precision if single is too
         coarse.
-    tol : float, default=1e-3
-        Relative duality gap (P - D) / |P| at which training stops, certified in float64.
-    max_iter : int, default=1000
-        Largest number of passes.
-    time_limit : float, default=None
-        Seconds after which training stops with the best model so far.
     warm_start : bool, default=False
         Start from the last solution, which is stored with the model (n_samples x n_classes numbers). For
         data of another shape, warn and start from zero.
@@ -188,10 +192,6 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         With a kernel, "cuda" trains on an NVIDIA GPU through PyTorch (``pip install torch``):
         the same objective, certificate and attributes. "auto" takes a GPU where there is one and the
         problem is large enough; otherwise a log message states the reason.
-    random_state : int, RandomState instance or None, default=0
-        Order in which samples are visited; None draws another one in every fit.
-    verbose : int, default=0
-        Print a line per epoch when positive.
 
     Attributes
     ----------

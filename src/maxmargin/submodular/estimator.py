@@ -100,6 +100,16 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
     ----------
     C : float, default=1.0
         Weight of the sum of losses.
+    tol : float, default=1e-3
+        Relative duality gap at which training stops.
+    max_iter : int, default=1000
+        Passes over the samples with inference ("bcfw"), steps ("interior") or planes ("bundle").
+    time_limit : float or None, default=None
+        Seconds after which training stops.
+    random_state : int, RandomState instance or None, default=0
+        Order of the samples in "bcfw"; None means a different order in every fit. The other solvers are
+        deterministic.
+    verbose : int, default=0
     interaction_scale : float, default=1.0
         Scale of the strengths of pairs; 0 leaves pairs out.
     pair_fraction : float in [0, 1], default=0.5
@@ -133,22 +143,12 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         Add a constant feature, regularised like the others.
     intercept_scaling : float, default=1.0
         Value of the constant feature.
-    tol : float, default=1e-3
-        Relative duality gap at which training stops.
-    max_iter : int, default=1000
-        Passes over the samples with inference ("bcfw"), steps ("interior") or planes ("bundle").
-    time_limit : float or None, default=None
-        Seconds after which training stops.
     warm_start : bool, default=False
         Start from the dual solution of the last fit with the same solver, if it had as many samples and
         labels ("interior", "bundle"), or the same y and pairs ("bcfw"); C, weights and features may differ.
         Otherwise the fit starts from scratch, with a warning.
     n_jobs : int or None, default=None
         Threads for inference over samples (the steps of "bcfw" use one); None means one, -1 all cores.
-    random_state : int, RandomState instance or None, default=0
-        Order of the samples in "bcfw"; None means a different order in every fit. The other solvers are
-        deterministic.
-    verbose : int, default=0
 
     Attributes
     ----------
