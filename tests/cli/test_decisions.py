@@ -13,6 +13,13 @@ import maxmargin
 from maxmargin import datasets
 
 
+def printed(result):
+    """The numbers of a CSV table that a command printed."""
+    code, out, err = result
+    assert code == 0, err
+    return np.array([line.split(",") for line in out.split()[1:]], float)
+
+
 def test_probabilities_from_fit_to_report(run):
     fit = ("fit", "flags", "-m", "multilabel", "--scale", "standard", "--random-state", 0, "-o", "m.mm")
     assert run(*fit, "--probabilities", "sigmoid")[0] == 0
@@ -21,9 +28,7 @@ def test_probabilities_from_fit_to_report(run):
     code, out, _ = run("predict", "m.mm", "flags", "--probabilities", "--to", "jsonl")
     first = json.loads(out.split("\n")[0])
     assert code == 0 and list(first["probabilities"].values()) == pytest.approx(P[0].tolist())
-    code, out, _ = run("predict", "m.mm", "flags", "--probabilities")
-    table = np.array([line.split(",") for line in out.strip().split("\n")[1:]], float)
-    np.testing.assert_allclose(table, P)
+    np.testing.assert_allclose(printed(run("predict", "m.mm", "flags", "--probabilities")), P)
     assert run("evaluate", "m.mm", "flags", "--json")[0] == 0
     assert run("predict", "m.mm", "flags", "--scores")[0] == 0
     assert run("report", "m.mm", "flags", "--train", "flags", "-o", "r.html")[0] == 0
@@ -31,28 +36,27 @@ def test_probabilities_from_fit_to_report(run):
     assert "<h3>Probabilities</h3>" in page and "Brier score" in page
     assert run("predict", "m.mm", "flags", "--probabilities", "--scores")[0] == 2
     assert run(*fit)[0] == 0
-    code, _, said = run("predict", "m.mm", "flags", "--probabilities")
-    assert code == 2 and "fit it with --probabilities" in said
+    code, _, err = run("predict", "m.mm", "flags", "--probabilities")
+    assert code == 2 and "fit it with --probabilities" in err
 
 
-def test_probabilities_of_the_folds(run):
+def test_an_ensemble_averages_the_folds(run):
     fit = ("fit", "flags", "-m", "multilabel", "--scale", "standard", "--ensemble", "-o", "m.mm")
-    code, _, said = run(*fit)
-    assert code == 2 and "--ensemble needs --probabilities" in said
+    code, _, err = run(*fit)
+    assert code == 2 and "--ensemble needs --probabilities" in err
     assert run(*fit, "--probabilities", "sigmoid")[0] == 0
     model, test = maxmargin.load("m.mm"), datasets.load("flags", split="test")
     assert len(model.estimators_) == 5
-    code, out, _ = run("predict", "m.mm", "flags", "--probabilities")
-    table = np.array([line.split(",") for line in out.strip().split("\n")[1:]], float)
-    np.testing.assert_allclose(table, model.predict_proba(test.X))
+    np.testing.assert_allclose(
+        printed(run("predict", "m.mm", "flags", "--probabilities")), model.predict_proba(test.X)
+    )
     assert run("explain", "m.mm", "flags", "--rows", 1)[0] == 0
 
 
 def test_probabilities_of_classes(run):
     assert run("fit", "iris", "-m", "multiclass", "--probabilities", "temperature", "-o", "m.mm")[0] == 0
-    code, out, _ = run("predict", "m.mm", "iris", "--probabilities")
-    rows = np.array([line.split(",") for line in out.strip().split("\n")[1:]], float)
-    assert code == 0 and rows.shape[1] == 3
+    rows = printed(run("predict", "m.mm", "iris", "--probabilities"))
+    assert rows.shape[1] == 3
     np.testing.assert_allclose(rows.sum(axis=1), 1)
     assert run("report", "m.mm", "iris", "-o", "r.html")[0] == 0
 
@@ -84,18 +88,18 @@ def test_explain_adds_up(run):
     data = datasets.load("flags", split="test")
     label = data.label_names[2]
     code, out, _ = run("explain", "m.mm", "flags", "--label", label, "--rows", 3, "--top", 4, "--json")
-    told = [json.loads(line) for line in out.strip().split("\n")]
+    found = [json.loads(line) for line in out.strip().split("\n")]
     scores = maxmargin.load("m.mm").estimator_.decision_function(data.X)
-    assert code == 0 and len(told) == 3
-    for i, each in enumerate(told):
+    assert code == 0 and len(found) == 3
+    for i, each in enumerate(found):
         assert each["label"] == label and each["score"] == pytest.approx(scores[i, 2])
         assert sum(each["parts"].values()) + each["rest"] + each["bias"] == pytest.approx(each["score"])
-        # Standardised columns are told with their unit, as in the report.
+        # Standardised columns are found with their unit, as in the report.
         assert {name.partition(" (per ")[0] for name in each["parts"]} <= set(data.feature_names)
     code, out, _ = run("explain", "m.mm", "flags", "--rows", 1)
     assert code == 0 and "bias" in out
-    code, _, said = run("explain", "m.mm", "flags", "--label", "nothing")
-    assert code == 2 and "no such label" in said
+    code, _, err = run("explain", "m.mm", "flags", "--label", "nothing")
+    assert code == 2 and "no such label" in err
 
 
 def test_explain_names_training_rows_of_a_kernel(run):
@@ -108,8 +112,8 @@ def test_export(run):
     pytest.importorskip("onnx", reason='needs "maxmargin[onnx]"')
     runtime = pytest.importorskip("onnxruntime", reason='needs "maxmargin[onnx]"')
     run("fit", "flags", "-m", "multilabel", "--scale", "standard", "--probabilities", "sigmoid", "-o", "m.mm")
-    code, _, said = run("export", "m.mm", "m.onnx")
-    assert code == 0 and "returns labels, scores, probabilities" in said
+    code, _, err = run("export", "m.mm", "m.onnx")
+    assert code == 0 and "returns labels, scores, probabilities" in err
     session = runtime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
     X = np.ascontiguousarray(datasets.load("flags", split="test").X, dtype=float)
     labels = session.run(["labels"], {"X": X})[0]
@@ -129,19 +133,17 @@ def test_a_tree_of_labels(run):
     Path("t.csv").write_text("a,b,c,is_animal,is_cat,is_dog\n" + "\n".join(lines) + "\n")
     names = datasets.read_csv("t.csv", label_prefix="is_").label_names
     Path("tree.csv").write_text(f"parent,child\n{names[0]},{names[1]}\n{names[0]},{names[2]}\n")
-    fit = ("fit", "t.csv", "--label-prefix", "is_", "-m", "multilabel", "--random-state", 0, "-o", "m.mm")
+    fit = ("fit", "t.csv", "--label-prefix", "is_", "--random-state", 0, "-o", "m.mm")
 
     def answers():
-        code, out, _ = run("predict", "m.mm", "t.csv")
-        assert code == 0
-        return np.array([line.split(",") for line in out.split()[1:]], int)
+        return printed(run("predict", "m.mm", "t.csv")).astype(int)
 
     assert run(*fit)[0] == 0
     free = answers()
     assert (free[:, 1:].max(axis=1) > free[:, 0]).any()
     for more in ([], ["--probabilities", "sigmoid"], ["--prior", "tree:tree.csv"]):
-        code, _, said = run(*fit, "--tree", "tree.csv", *more)
-        assert code == 0, said
+        code, _, err = run(*fit, "--tree", "tree.csv", *more)
+        assert code == 0, err
         found = answers()
         assert (found[:, 1:].max(axis=1) <= found[:, 0]).all() and (found != free).any()
         assert run("evaluate", "m.mm", "t.csv")[0] == 0
@@ -156,41 +158,28 @@ def test_a_tree_of_labels(run):
     base = maxmargin.MultiLabelSVC(random_state=0)
     R = maxmargin.priors.learned(base, StandardScaler().fit_transform(table.X), table.Y)
     np.testing.assert_allclose(pipe[-1].prior_, R, rtol=1e-6)
-    code, _, said = run(
-        "fit", "t.csv", "--label-prefix", "is_", "-m", "sparse-multilabel", "--prior", "learned", "-o", "m.mm"
-    )
-    assert code == 2 and "use -m multilabel" in said
+    code, _, err = run(*fit, "-m", "sparse-multilabel", "--prior", "learned")
+    assert code == 2 and "use -m multilabel" in err
 
 
-@pytest.mark.parametrize(
-    "text, words, cure",
-    [
-        (None, ["--tree", "none.csv"], "there is no file none.csv"),
-        ("", ["--tree", "tree.csv"], "tree.csv is empty"),
-        ("a\n", ["--tree", "tree.csv"], "line 1 of tree.csv has 1 entries instead of 2 or 3"),
-        ("red,mauve\n", ["--tree", "tree.csv"], "names 'mauve'; the labels are red, green"),
-        ("a,b\n", ["--tree", "tree.csv"], "names none of the labels"),
-        ("red,green,1\n", ["--tree", "tree.csv"], "three columns"),
-        ("red,green,x\n", ["--prior", "graph:tree.csv"], "the third column of tree.csv is not a weight"),
-        (
-            "red,green\n",
-            ["--tree", "tree.csv", "--recall", "0.9"],
-            "one of --recall, --set-precision and --tree",
-        ),
-        (
-            "red,green\n",
-            ["-m", "submodular", "--prior", "tree:tree.csv"],
-            "It is a parameter of -m multilabel",
-        ),
-        ("red,green\ngreen,red\n", ["--tree", "tree.csv"], "contain a cycle"),
-    ],
-)
-def test_wrong_trees_and_graphs_are_reported(run, text, words, cure):
+@pytest.mark.parametrize(("text", "options", "message"), [
+    (None, "--tree none.csv", "there is no file none.csv"),
+    ("", "--tree tree.csv", "tree.csv is empty"),
+    ("a\n", "--tree tree.csv", "line 1 of tree.csv has 1 entries instead of 2 or 3"),
+    ("red,mauve\n", "--tree tree.csv", "names 'mauve'; the labels are red, green"),
+    ("a,b\n", "--tree tree.csv", "names none of the labels"),
+    ("red,green,1\n", "--tree tree.csv", "three columns"),
+    ("red,green,x\n", "--prior graph:tree.csv", "the third column of tree.csv is not a weight"),
+    ("red,green\n", "--tree tree.csv --recall 0.9", "one of --recall, --set-precision and --tree"),
+    ("red,green\n", "--prior tree:tree.csv -m submodular", "It is a parameter of -m multilabel"),
+    ("red,green\ngreen,red\n", "--tree tree.csv", "contain a cycle"),
+])  # fmt: skip
+def test_wrong_trees_and_graphs_are_reported(run, text, options, message):
     if text is not None:
         Path("tree.csv").write_text(text)
-    family = [] if "-m" in words else ["-m", "multilabel"]
-    code, _, said = run("fit", "flags", *family, "-o", "m.mm", *words)
-    assert code in (1, 2) and cure in said
+    family = [] if "-m" in options else ["-m", "multilabel"]
+    code, _, err = run("fit", "flags", *family, "-o", "m.mm", *options.split())
+    assert code in (1, 2) and message in err
 
 
 def test_positions_of_a_chain_are_explained(run):
@@ -201,13 +190,13 @@ def test_positions_of_a_chain_are_explained(run):
         lines.append("\t".join(map(str, [k + 1, letter, following, word, place, word % 2, *pixels])))
     Path("letter.data").write_text("\n".join(lines) + "\n")
     assert run("fit", "letter.data", "-m", "chain", "-o", "m.mm")[0] == 0
-    code, out, said = run("explain", "m.mm", "letter.data", "--rows", 2, "--top", 200, "--json")
-    told = [json.loads(line) for line in out.strip().split("\n")]
-    assert code == 0, said
-    assert [(each["sample"], each["where"]) for each in told] == [
+    code, out, err = run("explain", "m.mm", "letter.data", "--rows", 2, "--top", 200, "--json")
+    found = [json.loads(line) for line in out.strip().split("\n")]
+    assert code == 0, err
+    assert [(each["sample"], each["where"]) for each in found] == [
         (sample, f"position {t}") for sample in (0, 1) for t in (0, 1)
     ]
-    assert [each["label"] for each in told] == list("abab")
-    assert "before 'b'" in told[0]["parts"] and "after 'a'" in told[1]["parts"]
+    assert [each["label"] for each in found] == list("abab")
+    assert "before 'b'" in found[0]["parts"] and "after 'a'" in found[1]["parts"]
     code, out, _ = run("explain", "m.mm", "letter.data", "--rows", 1)
     assert code == 0 and out.startswith("sample 0, position 0, a: ")

@@ -30,17 +30,17 @@ def test_wrong_options_are_named_before_the_file_is_read(run, line, message):
     assert code == 2 and message in err
 
 
-@pytest.mark.parametrize(("words", "cure"), [
+@pytest.mark.parametrize(("words", "message"), [
     (["--recall", "0.9"], "--recall 0.9 is for models of several labels"),
     (["--tree", "none.csv", "-m", "multilabel"], "--tree: there is no file none.csv"),
     (["--prior", "graph:none.csv", "-m", "multilabel"], "--prior graph: there is no file none.csv"),
     (["--prior", "learned", "-m", "sparse-multilabel"], "--prior learned is for MultiLabelSVC"),
     (["--probabilities", "auto", "-m", "chain"], "is not for sequences"),
 ])  # fmt: skip
-def test_options_of_other_models_are_refused_before_the_file_is_read(run, tmp_path, words, cure):
+def test_options_of_other_models_are_refused_before_the_file_is_read(run, tmp_path, words, message):
     (tmp_path / "empty.csv").write_text("")
     code, _, err = run("fit", "empty.csv", "--target", "kind", *words, "-o", "m.mm")
-    assert code == 2 and cure in err, err
+    assert code == 2 and message in err, err
 
 
 @pytest.mark.parametrize("words", [

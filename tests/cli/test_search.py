@@ -21,7 +21,7 @@ def chosen_c(path="m.mm"):
     return last_step(bare(maxmargin.load(path))).C
 
 
-def test_the_best_of_several_values_of_c_is_chosen_in_the_folds_of_the_training_data(run):
+def test_the_best_c_is_chosen_in_folds_of_the_training_data(run):
     words = ["fit", "flags", "--scale", "standard", "--max-iter", 200, "-o", "m.mm"]
     code, out, err = run(*words, "--C", 0.0001, "--C", 0.1, "--cv", 3, "--json")
     assert code == 0, err
@@ -43,7 +43,7 @@ def test_the_best_of_several_values_of_c_is_chosen_in_the_folds_of_the_training_
     assert run(*words, "--C", "0.0001,0.1", "--cv", 3, "--json")[1].count(f'"C": {best}') == 1
 
 
-def test_auto_prints_what_it_will_take_and_how_good_the_model_is(run):
+def test_auto_prints_the_expected_time_and_the_measures(run):
     code, _, err = run("fit", "iris", "--C", "auto", "-o", "m.mm")
     assert code == 0, err
     assert "3-fold cross-validation, C among 0.01, 0.1, 1, 10: 13 fits." in err
@@ -54,7 +54,7 @@ def test_auto_prints_what_it_will_take_and_how_good_the_model_is(run):
     assert [line.split()[0] for line in err.splitlines()] == ["C", "3-fold", "model"]
 
 
-def test_cross_validation_is_without_a_choice_where_c_is_one(run):
+def test_cross_validation_of_a_single_c(run):
     code, _, err = run("fit", "iris", "--C", "5", "--cv", "4", "-o", "m.mm")
     assert code == 0 and chosen_c() == 5 and "4-fold cross-validation: 5 fits." in err
     assert "4-fold cross-validation: accuracy 0.9" in err and "has the best" not in err
@@ -63,13 +63,13 @@ def test_cross_validation_is_without_a_choice_where_c_is_one(run):
 
 
 @pytest.mark.parametrize("options", [["--probabilities", "sigmoid"], ["--recall", "0.8"]])
-def test_what_is_measured_is_the_model_that_answers(run, options):
+def test_the_wrapped_model_is_measured(run, options):
     code, out, err = run("fit", "flags", "--C", "0.001,0.1", "--cv", 2, *options, "-o", "m.mm", "--json")
     assert code == 0, err
     assert chosen_c() == json.loads(out)["C"]
 
 
-def test_texts_are_learnt_in_each_fold_anew(run, tmp_path, monkeypatch):
+def test_texts_are_vectorised_in_each_fold(run, tmp_path, monkeypatch):
     """No word of a test part is known to the preprocessing of its fold."""
     (tmp_path / "t.csv").write_text(
         "t,y\n" + "".join(f"{'ab'[i % 2]}x word{i},{'ab'[i % 2]}\n" for i in range(30))
@@ -82,7 +82,7 @@ def test_texts_are_learnt_in_each_fold_anew(run, tmp_path, monkeypatch):
     assert sizes == [20, 20, 20, 30]
 
 
-@pytest.mark.parametrize(("words", "cure"), [
+@pytest.mark.parametrize(("words", "message"), [
     (["--C", "auto", "--C", "1"], "--C must be numbers, or auto alone"),
     (["--C", "1,x"], "--C must be numbers, or auto alone"),
     (["--C", "1", "--C", "-1"], "The 'C' parameter of MultiClassSVC must be"),
@@ -90,9 +90,9 @@ def test_texts_are_learnt_in_each_fold_anew(run, tmp_path, monkeypatch):
     (["--C", "auto", "--cluster", "local"], "do not work on clusters"),
     (["--cv", "1"], "--cv"),
 ])  # fmt: skip
-def test_mistakes_are_reported_before_the_file_is_read(run, words, cure):
+def test_mistakes_are_reported_before_the_file_is_read(run, words, message):
     code, _, err = run("fit", "none.csv", "--target", "y", *words, "-o", "m.mm")
-    assert code == 2 and cure in err, err
+    assert code == 2 and message in err, err
 
 
 def test_compare_chooses_among_the_values_given(run):

@@ -1,4 +1,4 @@
-"""Judging a model on its own training samples is told as such, and nothing else is."""
+"""A model that is evaluated on its training samples is reported as such."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def trained_on(run, *line):
     return json.loads(out)["trained on"]
 
 
-def test_evaluate_and_report_open_with_it(run, table):
+def test_evaluate_and_report_begin_with_it(run, table):
     assert run("fit", "here/t.csv", "--target", "kind", "-m", "multiclass", "-o", "m.mm")[0] == 0
     _, out, _ = run("evaluate", "m.mm", "here/t.csv")
     assert out.startswith(
@@ -67,7 +67,7 @@ def test_evaluate_and_report_open_with_it(run, table):
     assert "trained on" not in err and '<div class="verdict"><p>accuracy' in Path("report.html").read_text()
 
 
-def test_the_rows_tell_it_and_not_the_name(run, table, monkeypatch):
+def test_rows_are_recognised_under_any_name(run, table, monkeypatch):
     run("fit", "here/t.csv", "--target", "kind", "-m", "multiclass", "-o", "m.mm")
     names, *rows = Path("here/t.csv").read_text().splitlines()
     Path("shuffled.csv").write_text("\n".join([names, *rows[::-1]]) + "\n")
@@ -87,22 +87,19 @@ def test_the_rows_tell_it_and_not_the_name(run, table, monkeypatch):
     assert trained_on(run, "m.mm", "-", "--format", "csv") == "all"
 
 
-@pytest.mark.parametrize(
-    ("fitted", "judged", "which", "cure"),
-    [
-        ([], [], "none known", ""),
-        ([], ["--split", "train"], "all", "To judge it, leave --split out."),
-        ([], ["--split", "all"], "some", "To judge it, leave --split out."),
-        (["--split", "all"], [], "all", "To judge it, fit without --split all."),
-        (["--split", "all"], ["--split", "all"], "all", "cross-validate it"),
-        (["--split", "test"], [], "all", "held out of the fit"),
-    ],
-)
-def test_parts_of_a_set_with_a_split(run, fitted, judged, which, cure):
+@pytest.mark.parametrize(("fitted", "evaluated", "which", "remedy"), [
+    ([], [], "none known", ""),
+    ([], ["--split", "train"], "all", "To judge it, leave --split out."),
+    ([], ["--split", "all"], "some", "To judge it, leave --split out."),
+    (["--split", "all"], [], "all", "To judge it, fit without --split all."),
+    (["--split", "all"], ["--split", "all"], "all", "cross-validate it"),
+    (["--split", "test"], [], "all", "held out of the fit"),
+])  # fmt: skip
+def test_parts_of_a_set_with_a_split(run, fitted, evaluated, which, remedy):
     run("fit", "flags", "-m", "multilabel", "--scale", "standard", *fitted, "-o", "m.mm")
-    assert trained_on(run, "m.mm", "flags", *judged) == which
-    first = run("evaluate", "m.mm", "flags", *judged)[1].splitlines()[0]
-    assert cure in first and ("trained on" in first) == bool(cure)
+    assert trained_on(run, "m.mm", "flags", *evaluated) == which
+    first = run("evaluate", "m.mm", "flags", *evaluated)[1].splitlines()[0]
+    assert remedy in first and ("trained on" in first) == bool(remedy)
     if which == "some":
         assert "trained on 129 of these 194 samples" in first
 
@@ -126,7 +123,7 @@ def test_tables_with_words(run):
     assert trained_on(run, "m.mm", "u.csv") == "none known"
 
 
-def test_a_model_without_the_number_of_its_rows_goes_by_name_and_size(run, table):
+def test_without_a_fingerprint_name_and_size_decide(run, table):
     """As one of a cluster, whose rows are elsewhere."""
     run("fit", "here/t.csv", "--target", "kind", "-m", "multiclass", "-o", "m.mm")
     about = describe("m.mm")["metadata"]
@@ -136,7 +133,7 @@ def test_a_model_without_the_number_of_its_rows_goes_by_name_and_size(run, table
     assert trained_on(run, "m.mm", "there/t.csv") == "none known"
 
 
-def test_the_number_of_rows_is_that_of_their_values():
+def test_the_fingerprint_depends_on_values_only():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(30, 5)) * (rng.random((30, 5)) < 0.4)
     found = fingerprint(X)
