@@ -331,7 +331,7 @@ def test_bad_prediction_input_is_named():
     dtype=st.sampled_from([np.float32, np.float64]),
     sparse=st.booleans(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_any_shape_is_solved_to_its_gap(n, K, f, seed, dtype, sparse):
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, 5, n)

@@ -70,7 +70,7 @@ def test_known_marginals_and_best_labeling():
 
 
 @given(L=st.integers(1, 5), K=st.integers(1, 6), seed=st.integers(0, 1000), whole=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_viterbi_is_the_best_of_all_labelings(L, K, seed, whole):
     rng = np.random.default_rng(seed)
     # Whole numbers make ties, and every sum exact.
@@ -84,7 +84,7 @@ def test_viterbi_is_the_best_of_all_labelings(L, K, seed, whole):
 
 
 @given(L=st.integers(1, 4), K=st.integers(1, 4), k=st.integers(1, 40), seed=st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_k_best_are_the_top_of_all_labelings(L, K, k, seed):
     rng = np.random.default_rng(seed)
     un, R = rng.normal(size=(L, K)), rng.normal(size=(K, K))
@@ -105,7 +105,7 @@ def test_k_best_are_the_top_of_all_labelings(L, K, k, seed):
     seed=st.integers(0, 1000),
     scale=st.sampled_from([1.0, 30.0, 1e4]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_marginals_equal_enumeration(L, K, seed, scale):
     rng = np.random.default_rng(seed)
     un, pr = scale * rng.normal(size=(L, K)), scale * rng.normal(size=(max(L - 1, 1), K, K))

@@ -214,7 +214,7 @@ def test_a_model_of_bags_refuses_a_bare_matrix():
     dtype=st.sampled_from([np.float32, np.float64]),
     sparse=st.booleans(),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_any_shape_ends_stationary(n, K, d, seed, dtype, sparse):
     rng = np.random.default_rng(seed)
     rows = [rng.normal(size=(rng.integers(1, 4), d)).round(1).astype(dtype) for _ in range(n)]

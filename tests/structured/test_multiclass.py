@@ -265,7 +265,7 @@ def test_zero_rows_and_huge_values(solver):
         MultiClassSVC(solver=solver).fit(np.full((3, 2), np.nan), [0, 1, 2])
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     st.integers(2, 20),
     st.integers(1, 6),
