@@ -75,7 +75,7 @@ def test_sets_with_a_promise(run, option, kind, share):
     assert found[f"{kind} promised"] == share
     assert found[f"{kind} found"] == pytest.approx(model.score(test.X, test.Y))
     assert run("report", "m.mm", "yeast", "-o", "r.html")[0] == 0
-    section = Path("r.html").read_text().partition("<h3>Promise</h3>")[2]
+    section = Path("r.html").read_text().partition("<h3>Guarantee</h3>")[2]
     assert f"{model.score(test.X, test.Y):.3f}"[:4] in section
     code, _, err = run(*fit, "--set-precision", 0.7, "--recall", 0.9)
     assert code == 2 and "a set keeps one promise" in err

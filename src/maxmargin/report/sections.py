@@ -77,7 +77,7 @@ def sections(subject: Subject) -> Iterator[Section]:
     if subject.probabilities is not None:
         yield Section("Probabilities", _probabilities(subject), 3, wide=True)
     if subject.promise is not None:
-        yield Section("Promise", _promise(subject, subject.promise), 3, wide=True)
+        yield Section("Guarantee", _guarantee(subject, subject.promise), 3, wide=True)
     history = getattr(model, "history_", None)
     # The gaps of a growing basis belong to different problems, and a stream has no optimum.
     if history and not hasattr(model, "basis_vectors_") and not hasattr(model, "n_mistakes_"):
@@ -344,7 +344,7 @@ def _columns(subject: Subject, labels: Any) -> np.ndarray:
     )
 
 
-def _promise(subject: Subject, promised: Promise) -> str:
+def _guarantee(subject: Subject, promised: Promise) -> str:
     """Return the guaranteed and the observed share, and the sizes of the sets."""
     truth, given = indicator(subject.truth), indicator(subject.predicted)
     assert truth is not None and given is not None
