@@ -165,7 +165,7 @@ def culling(X, Y) -> None:
     from maxmargin import MultiLabelSVC
 
     Y = sp.csr_array(Y[:, ::200])
-    model = MultiLabelSVC(memory_limit=0, cull=0, random_state=0).fit(X, Y)
+    model = MultiLabelSVC(memory_limit=0, prune_below=0, random_state=0).fit(X, Y)
     W, b, signs = model.coef_.toarray(), model.intercept_, 2.0 * Y.toarray() - 1
     for size in (0.01, 0.003, 0.001):
         kept = np.where(np.abs(W) > size, W, 0)
@@ -350,7 +350,7 @@ def main() -> None:
     parser.add_argument("--C", type=float, default=1.0)
     parser.add_argument("--choose-C", dest="choose_C", action="store_true", help="on the training texts")
     parser.add_argument("--tol", type=float, default=1e-3)
-    parser.add_argument("--loss", choices=["hamming", "squared_hinge"], default="hamming")
+    parser.add_argument("--loss", choices=["hinge", "squared_hinge"], default="hinge")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--labels", type=int, default=100_000, help="labels of the generated problem")
     parser.add_argument("--texts", type=int, default=200_000, help="texts of the generated problem")

@@ -29,8 +29,8 @@ from maxmargin import MultiLabelSVC
 from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock
+from maxmargin.multilabel.paper_kernel import SMO
 from maxmargin.multilabel.problem import KernelM3L, hinge_costs
-from maxmargin.multilabel.smo import SMO
 
 SETS = ("awa1", "yeast", "tmc2007-500", "mediamill-reduced")
 SIZE, DRAWS = (60, 2) if SMALL else (1000, 3)

@@ -25,7 +25,7 @@ def numbers(M, x, lanes, out):
 
 @pytest.mark.nojit
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("count", [4, 8, 12, 16, 24, 32])
+@pytest.mark.parametrize("count", [4, 16, 24])
 def test_words_mean_what_they_say(dtype, count):
     rng = np.random.default_rng(count)
     M = rng.normal(size=(2, count)).astype(dtype)
@@ -84,7 +84,7 @@ def reals(M, lanes, out):
 
 @pytest.mark.nojit
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("count", [1, 4, 12, 64])
+@pytest.mark.parametrize("count", [1, 12, 64])
 @pytest.mark.parametrize(
     ("given", "size"), [(np.int8, 1), (np.int16, 400), (np.float32, 0.1), (np.float64, 0.1)]
 )

@@ -67,7 +67,7 @@ def test_scores_touch_their_range_alone(lo, hi):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("width", range(16, 257, 16))
+@pytest.mark.parametrize("width", [16, 32, 48, 64, 112, 128, 176, 256])
 def test_scores_of_whole_lines(width, dtype):
     _, X, W, kinds = make(width, dtype)
     for rows in kinds:
@@ -94,8 +94,7 @@ def test_outer(width, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("length", [1, 5])
+@pytest.mark.parametrize(("width", "length"), [(1, 1), (16, 5), (33, 1), (112, 5), (145, 5)])
 def test_product_of_a_vector(length, width, dtype):
     rng = np.random.RandomState(width)
     t, G = rng.randn(7).astype(dtype), rng.randn(length, width).astype(dtype)

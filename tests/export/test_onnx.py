@@ -254,7 +254,7 @@ def test_weights_beyond_what_a_file_holds_are_refused(monkeypatch):
     monkeypatch.setattr("maxmargin.export.graph.LARGEST_FILE", 50)
     for coef in (model.coef_, sp.csc_array(([1.0] * 4, ([0, 1, 2, 2], [0, 1, 2, 3])), shape=(300, 400))):
         model.coef_ = coef
-        with pytest.raises(ValueError, match=r"larger than 2 GiB.* larger cull"):
+        with pytest.raises(ValueError, match=r"larger than 2 GiB.* larger prune_below"):
             to_onnx(model)
 
 

@@ -18,6 +18,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import maxmargin
 from maxmargin import MultiLabelSVC, priors
 from maxmargin.metrics import scorer
 
@@ -166,6 +167,23 @@ def test_score_is_subset_accuracy_of_known_entries(data):
     assert model.score(X, Y, weight) == pytest.approx(np.average(right.all(axis=1), weights=weight))
 
 
+def test_old_names_of_parameters_work_with_a_warning(data, tmp_path):
+    X, Y = data
+    new = MultiLabelSVC(prune_below=0, memory_limit=0).fit(X, Y)
+    with pytest.warns(FutureWarning) as warned:
+        old = MultiLabelSVC(loss="hamming", cull=0, memory_limit=0).fit(X, Y)
+    messages = sorted(str(each.message) for each in warned)
+    assert messages[0] == "The parameter cull is deprecated; use prune_below=0."
+    assert messages[1] == "loss='hamming' is deprecated; use loss='hinge'."
+    np.testing.assert_array_equal(old.coef_.toarray(), new.coef_.toarray())
+    maxmargin.save(old, tmp_path / "old.mm")
+    loaded = maxmargin.load(tmp_path / "old.mm")
+    assert (loaded.loss, loaded.prune_below, loaded.cull) == ("hinge", 0, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded.fit(X, Y)
+
+
 def test_limits_keep_a_usable_model(data):
     X, Y = data
     for limit, knob in (({"max_iter": 1}, "max_iter"), ({"time_limit": 1e-6}, "time_limit")):
@@ -179,7 +197,9 @@ def test_limits_keep_a_usable_model(data):
 def test_a_warm_start_on_other_data_starts_anew_and_says_so(data):
     X, Y = data
     model = MultiLabelSVC(warm_start=True, random_state=0).fit(X, Y)
-    with pytest.warns(UserWarning, match=r"the last fit had data of shape \(120, 5\), now it is \(100, 5\)"):
+    with pytest.warns(
+        UserWarning, match=r"the last fit had data of shape \(120, 5\), this one has \(100, 5\)"
+    ):
         model.fit(X[:100], Y[:100])
     cold = MultiLabelSVC(random_state=0).fit(X[:100], Y[:100])
     np.testing.assert_array_equal(model.coef_, cold.coef_)
@@ -264,7 +284,7 @@ BAD = [
     ({"prior": np.eye(5) - 0.5}, {}, "positive semi-definite"),
     ({"prior": np.diag([1, 1, 0, 1, 1])}, {}, "positive diagonal"),
     ({"prior": np.full((5, 5), np.nan)}, {}, "NaN"),
-    ({"class_weight": {7: 2.0}}, {}, "class_weight names 7"),
+    ({"class_weight": {7: 2.0}}, {}, "class_weight contains 7"),
     ({"class_weight": np.ones((2, 2))}, {}, r"class_weight must have shape \(5, 2\)"),
     ({"label_weight": [1, 2]}, {}, "label_weight must hold one number per label"),
     ({"label_weight": [1, 1, 1, 1, -1]}, {}, "label_weight must hold finite nonnegative"),
@@ -278,10 +298,10 @@ BAD = [
     (
         {},
         {"label_cost": -np.ones((120, 5))},
-        r"a wrong answer cheaper than a right one \(sample 0, label 0\)",
+        r"a wrong prediction cheaper than a right one \(sample 0, label 0\)",
     ),
     ({}, {"label_cost": np.full((120, 5), np.nan)}, "label_cost contains NaN"),
-    ({"label_margin": 2.0}, {"label_cost": np.ones((120, 5))}, "leave loss at 'hamming' and label_margin"),
+    ({"label_margin": 2.0}, {"label_cost": np.ones((120, 5))}, "leave loss at 'hinge' and label_margin"),
     ({"loss": "squared_hinge"}, {"label_cost": np.ones((120, 5))}, "and no label_cost"),
     ({"stopping": "projected_gradient"}, {}, "read by solver 'dca', 'smo' only"),
     ({"solver": "dca", "break_factor": 0.0}, {}, "read by solver 'smo' only"),

@@ -20,7 +20,7 @@ from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Stopping, run
 from maxmargin.multilabel.estimator import LINEAR_ONLY, SOLVERS
-from maxmargin.multilabel.pairs import PairDescent, PairRule
+from maxmargin.multilabel.kernel_sweeps import KernelRule, KernelSweeps
 from maxmargin.multilabel.problem import KernelM3L, hinge_costs, tied_costs
 from tests.naive import kernel_m3l as naive
 
@@ -45,7 +45,7 @@ class GivenCosts:
 def make(problem, solver, tol=1e-9, n_threads=1, alpha=None):
     """The solver by itself; for "auto" pair steps, as Newton's method has tests of its own."""
     start = np.zeros(problem.shape) if alpha is None else alpha
-    build = PairDescent if solver == "auto" else SOLVERS[solver].build
+    build = KernelSweeps if solver == "auto" else SOLVERS[solver].build
     return build(problem, start, tol=tol, rng=np.random.RandomState(0), n_threads=n_threads)
 
 
@@ -210,9 +210,9 @@ def test_sweeps_and_pair_steps_reach_the_gap_whatever_pair_steps_cost(gamma):
     costs = hinge_costs(signs, np.ones((2, L)), np.ones((n, 1)), np.ones((2, L)))
     K = KernelMatrix(Kernel.of(X, "rbf", gamma=gamma, offset=1.0), X, np.inf, np.float64)
     problem = KernelM3L(K, costs, None)
-    for rule in (PairRule(), PairRule(pair_steps=0.0)):
+    for rule in (KernelRule(), KernelRule(pair_steps=0.0)):
         start, rng = np.zeros(problem.shape), np.random.RandomState(0)
-        method = PairDescent(problem, start, tol=tol, rng=rng, rule=rule)
+        method = KernelSweeps(problem, start, tol=tol, rng=rng, rule=rule)
         assert run(method, Stopping(tol, 1000)).certificate.gap <= tol
 
 
@@ -227,18 +227,18 @@ def test_threads_change_nothing():
     ("n", "L", "batches"), [(24_000, 85, True), (6_000, 85, False), (12_000, 10, False), (900, 5_000, False)]
 )
 def test_batches_are_swept_where_there_is_much_to_carry(n, L, batches):
-    assert PairRule().in_batches(n, L) == batches
+    assert KernelRule().in_batches(n, L) == batches
 
 
 @pytest.mark.parametrize("prior", ["none", "diagonal"])
 def test_sweeps_within_batches_of_samples(prior):
     """They raise the dual, keep the residuals of the coefficients, and threads change nothing."""
     problem = random_problem(0, n=330, L=7, prior=prior)
-    rule = PairRule(block=8, batch=64, batch_speed=np.inf, sweep_epochs=50, sweep_until=0.0)
+    rule = KernelRule(block=8, batch=64, batch_speed=np.inf, sweep_epochs=50, sweep_until=0.0)
     ends = []
     for n_threads in (1, 2, 3):
         start, rng = np.zeros(problem.shape), np.random.RandomState(0)
-        method = PairDescent(problem, start, tol=1e-4, rng=rng, n_threads=n_threads, rule=rule)
+        method = KernelSweeps(problem, start, tol=1e-4, rng=rng, n_threads=n_threads, rule=rule)
         outcome = run(method, Stopping(1e-4, 20))
         assert method.swept == outcome.n_iter
         assert outcome.history[-1]["gap"] < outcome.history[0]["gap"]
@@ -259,11 +259,11 @@ def test_a_sweep_ends_part_of_the_way_back_where_that_is_enough():
     costs = hinge_costs(signs, np.full((2, L), 10.0), np.ones((n, 1)), np.ones((2, L)))
     K = KernelMatrix(Kernel.of(X, "rbf", gamma=0.05, offset=1.0), X, np.inf, np.float64)
     problem = KernelM3L(K, costs, None)
-    rule = PairRule(block=8, batch=64, batch_speed=np.inf, sweep_epochs=50, sweep_until=0.0)
+    rule = KernelRule(block=8, batch=64, batch_speed=np.inf, sweep_epochs=50, sweep_until=0.0)
 
     def sweeps(tol, **changes):
         start, rng = np.zeros(problem.shape), np.random.RandomState(0)
-        method = PairDescent(problem, start, tol=tol, rng=rng, rule=replace(rule, **changes))
+        method = KernelSweeps(problem, start, tol=tol, rng=rng, rule=replace(rule, **changes))
         return method, run(method, Stopping(tol, 15))
 
     gaps = [record["gap"] for record in sweeps(1e-9)[1].history]

@@ -10,9 +10,9 @@ from maxmargin import priors
 from maxmargin.core import rows as core_rows
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import aligned_zeros
-from maxmargin.multilabel import dca_loops, loops, sweep_loops
-from maxmargin.multilabel.dca import DualCoordinateAscent
-from maxmargin.multilabel.problem import EntryCosts, LinearM3L, coupled_reach, hinge_costs, tied_costs
+from maxmargin.multilabel import loops, paper_linear_loops, sweep_loops
+from maxmargin.multilabel.paper_linear import DualCoordinateAscent
+from maxmargin.multilabel.problem import EntryCosts, LinearM3L, hinge_costs, shrinking_bounds, tied_costs
 from tests.naive import m3l as naive
 
 pytestmark = pytest.mark.nojit
@@ -39,8 +39,8 @@ def kinds(X):
     return Rows.of(X), Rows.of(sp.csr_array(X))
 
 
-def geometry(X, bias, r, pull=PULL):
-    return sweep_loops.Geometry(np.float64(bias), readonly(pull), readonly((X**2).sum(1)), readonly(r))
+def geometry(X, bias, r, damping=PULL):
+    return sweep_loops.Geometry(np.float64(bias), readonly(damping), readonly((X**2).sum(1)), readonly(r))
 
 
 VARIANTS = [{}, {"entry_weights": True}, {"tied": True}]
@@ -72,7 +72,7 @@ def test_accumulate_and_measure(variant):
             np.testing.assert_allclose(V, Xb.T @ (costs.signs * alpha), atol=1e-12)
         for mix in (None, G):
             flags = np.empty((N, L), np.bool_)
-            sums = problem.measure(alpha, T, mix, flags, 2, quiet=0.1)
+            sums = problem.measure(alpha, T, mix, flags, 2, negligible=0.1)
             g = m - costs.signs * (Xb @ (T if mix is None else T @ mix))
             gaps = naive.shares(alpha, c, g)
             expected = c * np.maximum(g, 0), gaps, m * alpha, costs.signs * alpha
@@ -102,7 +102,7 @@ def test_sums_of_any_number_of_labels(n_labels, every_entry):
         exact = 1e-12 if dtype is real is np.float64 else 2e-5
         np.testing.assert_allclose(problem.accumulate(given, real), Xb.T @ (signs * alpha), atol=exact)
         flags = np.empty((N, n_labels), np.bool_)
-        sums = problem.measure(given, T.astype(real), None, flags, 1, quiet=0.1)
+        sums = problem.measure(given, T.astype(real), None, flags, 1, negligible=0.1)
         np.testing.assert_allclose(np.array(sums), [table.sum(axis=0) for table in expected], atol=exact)
         np.testing.assert_array_equal(flags, gaps > 0.1)
 
@@ -252,10 +252,10 @@ def test_polish_labels(variant):
     limits = itertools.product((1, 2, 5), (0.0, 0.4), (0.0, 0.2))
     halved = False
     for rows, limit in itertools.product(kinds(X), limits):
-        enough = sweep_loops.Enough(*limit)
+        enough = sweep_loops.PassLimits(*limit)
         ours = sweep_loops.Ascent(np.zeros((N, L)), np.zeros((L, D + 1)), np.zeros(L))
         remaining = np.full(L, np.nan)
-        sweep_loops.polish_labels(
+        sweep_loops.label_passes(
             rows.flat, costs.flat(np.float64), geometry(X, BIAS, r), readonly(np.array([2, 0, 1])), lists,
             draws, enough, ours, remaining,
         )  # fmt: skip
@@ -273,8 +273,8 @@ def test_polish_labels(variant):
         np.testing.assert_allclose(ours.alpha, twin.alpha, atol=1e-12)
         np.testing.assert_allclose(ours.W, twin.Z.T, atol=1e-12)
         np.testing.assert_allclose(ours.S, twin.S, atol=1e-12)
-        assert twin.pull[1] == PULL[1] == 1
-        halved |= bool((twin.pull < PULL).any())
+        assert twin.damping[1] == PULL[1] == 1
+        halved |= bool((twin.damping < PULL).any())
     assert halved
 
 
@@ -314,7 +314,7 @@ def test_sweep_samples(variant, low_rank):
             seen, primal = sweep_loops.sweep_samples(
                 rows.flat, costs.flat(np.float64), geometry(X, BIAS, np.diag(R).copy()), readonly(order),
                 sweep_loops.Mixing(readonly(np.pad(G, ((0, 0), (0, idle)))), low_rank), ours, lists,
-                loops.Reach(flags, low, high), small,
+                loops.Bounds(flags, low, high), small,
             )  # fmt: skip
             if done < 2:
                 *extremes, gaps = twin.sweep_all(order, marks)
@@ -328,7 +328,9 @@ def test_sweep_samples(variant, low_rank):
                     assert lists.label[first : first + lists.counts[i]].tolist() == queues[i]
                     for e in range(first, lists.starts[i + 1]):
                         assert lists.before[e] == pytest.approx(before[i, lists.label[e]], abs=1e-9)
-                sweep_loops.scatter_entries(lists, ours.alpha)
+                ours.alpha[np.repeat(np.arange(len(ours.alpha)), np.diff(lists.starts)), lists.label] = (
+                    lists.a
+                )
                 bounds = low[1] / 2, high[1] / 2
             assert seen == pytest.approx(gaps, abs=1e-9)
             np.testing.assert_allclose(ours.alpha, twin.alpha, atol=1e-9)
@@ -350,14 +352,14 @@ def test_sweep_samples_of_many_labels():
     signs = np.where(rng.rand(N, n_labels) < 0.3, 1, -1).astype(np.int8)
     costs = hinge_costs(signs, np.ones((2, n_labels)), np.ones((N, 1)))
     P = rng.randn(4, n_labels) / 4
-    R, pull = P.T @ P + np.eye(n_labels), np.full(n_labels, 0.3)
+    R, damping = P.T @ P + np.eye(n_labels), np.full(n_labels, 0.3)
     mixing = sweep_loops.Mixing(readonly(np.pad(R, ((0, 0), (0, 32 - n_labels)))), False)
     listed = rng.rand(N, n_labels) < np.linspace(0.2, 1, N)[:, None]
     bounds = np.full(n_labels, -np.inf), np.full(n_labels, np.inf)
     queues = [np.flatnonzero(marked).tolist() for marked in listed]
     for rows in kinds(X):
         ours = sweep_loops.Ascent(np.zeros((N, n_labels)), np.zeros((D + 1, 32)), np.zeros(n_labels))
-        twin = naive.Twin(X, BIAS, costs, R, pull)
+        twin = naive.Twin(X, BIAS, costs, R, damping)
         flags, marks = np.zeros((N, n_labels), np.bool_), np.zeros((N, n_labels), np.bool_)
         lists = room(n_labels)
         for done in range(5):
@@ -365,15 +367,17 @@ def test_sweep_samples_of_many_labels():
             low, high = np.zeros((2, 2, n_labels))
             low[0], high[0] = bounds
             seen, _ = sweep_loops.sweep_samples(
-                rows.flat, costs.flat(np.float64), geometry(X, BIAS, np.diag(R).copy(), pull),
-                readonly(order), mixing, ours, lists, loops.Reach(flags, low, high), 0.0,
+                rows.flat, costs.flat(np.float64), geometry(X, BIAS, np.diag(R).copy(), damping),
+                readonly(order), mixing, ours, lists, loops.Bounds(flags, low, high), 0.0,
             )  # fmt: skip
             if done < 2:
                 *_, gaps = twin.sweep_all(order, marks)
                 np.testing.assert_array_equal(flags, marks)
             else:
                 *_, gaps = twin.sweep_lists(order, queues, bounds)
-                sweep_loops.scatter_entries(lists, ours.alpha)
+                ours.alpha[np.repeat(np.arange(len(ours.alpha)), np.diff(lists.starts)), lists.label] = (
+                    lists.a
+                )
             assert seen == pytest.approx(gaps, abs=1e-9)
             np.testing.assert_allclose(ours.alpha, twin.alpha, atol=1e-9)
             np.testing.assert_allclose(ours.W[:, :n_labels], twin.V, atol=1e-9)
@@ -394,20 +398,22 @@ def test_dca_passes(delayed, tied):
     for rows in kinds(X):
         problem = LinearM3L(rows, costs, R, BIAS)
         planner = DualCoordinateAscent(problem, np.zeros((N, L)), tol=1e-3, rng=np.random.RandomState(7))
-        state = dca_loops.PaperState(readonly(R), q, np.zeros((N, L)), np.zeros((D + 1, L)))
+        state = paper_linear_loops.PaperState(readonly(R), q, np.zeros((N, L)), np.zeros((D + 1, L)))
         twin = naive.Twin(X, BIAS, costs, R)
         active, marks = np.ones((N, L), np.bool_), np.ones((N, L), np.bool_)
         for sweep in range(4):
             low, high = np.zeros((2, L)), np.zeros((2, L))
             low[0], high[0] = (-0.3, 0.3) if sweep else (-np.inf, np.inf)
-            reach = loops.Reach(active, low, high)
+            reach = loops.Bounds(active, low, high)
             given = rows.flat, costs.flat(np.float64), BIAS
             if delayed:
                 pairs, chunks = planner._delayed_order(np.flatnonzero(active))
-                seen = dca_loops.delayed_pass(*given, readonly(pairs), readonly(chunks), state, reach)
+                seen = paper_linear_loops.delayed_pass(
+                    *given, readonly(pairs), readonly(chunks), state, reach
+                )
             else:
                 pairs = rng.permutation(np.flatnonzero(active))
-                seen = dca_loops.random_pass(*given, readonly(pairs), state, reach)
+                seen = paper_linear_loops.random_pass(*given, readonly(pairs), state, reach)
             *extremes, expected = twin.sweep([divmod(pair, L) for pair in pairs], marks, (low[0], high[0]))
             assert seen == pytest.approx(expected, abs=1e-10)
             np.testing.assert_allclose(state.alpha, twin.alpha, atol=1e-10)
@@ -437,7 +443,7 @@ def test_a_pass_of_exact_steps_never_lowers_the_dual():
 def test_bounds_of_the_reach_are_the_printed_ones():
     R = np.array([[2.0, -1.0, 0.0], [-1.0, 1.0, 0.5], [0.0, 0.5, 4.0]])
     low, high = np.array([-3.0, 0.0, -1.0]), np.array([0.0, 2.0, 0.5])
-    lower, upper = coupled_reach(R, low, high)
+    lower, upper = shrinking_bounds(R, low, high)
     for l in range(L):
         worst = min(abs(R[k, l]) / R[k, k] * low[k] for k in range(L))
         best = max(abs(R[k, l]) / R[k, k] * high[k] for k in range(L))

@@ -13,7 +13,7 @@ from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.edge.labels import LabelSpace
-from maxmargin.multilabel.problem import NEAR, WIDE, LinearM3L, frequent_first, hinge_costs, used_columns
+from maxmargin.multilabel.problem import FREQUENT, WIDE, LinearM3L, frequent_first, hinge_costs, used_columns
 from maxmargin.multilabel.sweeps import LabelSweeps
 from tests.checks import apart
 from tests.multilabel.test_campaign import stored_objective
@@ -219,18 +219,18 @@ def test_columns_are_numbered_by_frequency_and_weights_go_back_to_their_own():
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_rare_words_come_last(n_threads):
     rng = np.random.default_rng(0)
-    X = sp.random_array((30, NEAR + 500), density=0.01, rng=rng, format="csr")
+    X = sp.random_array((30, FREQUENT + 500), density=0.01, rng=rng, format="csr")
     X = sp.csr_array(X.toarray() * (np.arange(30) != 3)[:, None])
     rows = Rows.of(X)
     costs = hinge_costs(np.ones((30, 2), np.int8), np.ones((2, 2)), np.ones((30, 1)))
-    few = Rows.of(X[:, :NEAR])
+    few = Rows.of(X[:, :FREQUENT])
     np.testing.assert_array_equal(LinearM3L(few, costs).single_rows.indices, few.indices)  # none is rare
     single = LinearM3L(rows, costs, n_threads=n_threads).single_rows
     assert single.data.dtype == np.float32
     np.testing.assert_array_equal(single.matrix.toarray(), X.toarray().astype(np.float32))
     for i in range(30):
         mine = slice(single.indptr[i], single.indptr[i + 1])
-        assert (np.diff(single.indices[mine] >= NEAR) >= 0).all()
+        assert (np.diff(single.indices[mine] >= FREQUENT) >= 0).all()
         as_read = np.zeros(X.shape[1], np.float32)
         as_read[single.indices[mine]] = single.data[mine]
         np.testing.assert_array_equal(as_read, X[[i]].toarray()[0].astype(np.float32))

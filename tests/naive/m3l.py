@@ -42,16 +42,16 @@ def shares(alpha, c, g):
 
 
 class Twin:
-    """The dual at one point; the bias row is anchored at u0 where S was S0, and follows with `pull`.
+    """The dual at one point; the bias row is anchored at u0 where S was S0, and follows with `damping`.
 
-    Within a pass the bias row of V is u0 + pull bias (S - S0), S = sum_i A_il; `pull` one is the plain
+    Within a pass the bias row of V is u0 + damping bias (S - S0), S = sum_i A_il; `damping` one is the plain
     method, in which the bias is an ordinary feature.
     """
 
-    def __init__(self, X, bias, costs, R, pull=1.0):
+    def __init__(self, X, bias, costs, R, damping=1.0):
         self.X, self.bias, self.Y, self.R = X, bias, costs.signs.astype(float), R
         self.c, self.m = boxes_and_margins(costs)
-        self.pull = pull * np.ones(len(R))
+        self.damping = damping * np.ones(len(R))
         self.alpha = np.zeros(self.Y.shape)
         self.anchor = np.zeros(len(R)), np.zeros(len(R))
         self.primal = 0.0
@@ -63,7 +63,7 @@ class Twin:
     @property
     def V(self):
         u0, S0 = self.anchor
-        bias_row = u0 + self.pull * self.bias * (self.S - S0)
+        bias_row = u0 + self.damping * self.bias * (self.S - S0)
         return np.vstack([self.X.T @ (self.Y * self.alpha), bias_row])
 
     @property
@@ -151,9 +151,9 @@ class Twin:
         return low, high, gap_sum
 
     def draw_bias(self):
-        """End a pass: move the bias row towards bias * S by the factor `pull`, and anchor it there."""
+        """End a pass: move the bias row towards bias * S by the factor `damping`, and anchor it there."""
         u = self.V[-1]
-        self.anchor = u + self.pull * (self.bias * self.S - u), self.S
+        self.anchor = u + self.damping * (self.bias * self.S - u), self.S
 
     def polish(self, l, samples, shuffle, target, n_passes, least, idle):
         """Passes over some samples of one label (R diagonal); return the gap that the last one summed up.
@@ -162,7 +162,7 @@ class Twin:
         The variables end at their means over the last pass, in which a step with k visits to go, its own
         included, counts k times. Passes end at a gap of `target`, or of the part `least` of the gap of the
         first pass if that is larger; entries with less than the part `idle` of an equal share of it take no
-        step. `pull` of the label is halved after a pass in which the bias overshot its goal.
+        step. `damping` of the label is halved after a pass in which the bias overshot its goal.
         """
         small = last = 0.0
         queue, reach, left = list(samples), (-np.inf, np.inf), np.nan
@@ -189,8 +189,8 @@ class Twin:
             self.anchor = np.where(others, u, self.anchor[0]), self.S
             left += 0.5 * self.R[l, l] * (self.bias * S[l] - self.anchor[0][l]) ** 2
             lag = self.bias * S[l] - u[l]
-            if lag * last < 0 and self.pull[l] < 1:
-                self.pull[l] /= 2
+            if lag * last < 0 and self.damping[l] < 1:
+                self.damping[l] /= 2
             last = lag
             reach = min(moved) / 4 or -np.inf, max(moved) / 4 or np.inf
             if done == 0:

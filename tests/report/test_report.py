@@ -177,7 +177,7 @@ def subject_of(truth, predicted, **more):
 
 def test_sparse_weights_are_shown():
     X, Y = np.eye(4)[:, :3], np.array([[1, 0], [0, 1], [1, 1], [0, 0]])
-    model = MultiLabelSVC(memory_limit=0, cull=0).fit(X, Y)
+    model = MultiLabelSVC(memory_limit=0, prune_below=0).fit(X, Y)
     about = Subject("m", "d", model, X, Y, 1 - Y, {"micro F1": 0.0}, 0.0, label_names=("a", "b"))
     np.testing.assert_array_equal(about.weights.toarray(), model.coef_.toarray())
     errors = html_of(about, "Errors")

@@ -1,15 +1,14 @@
-"""How loops are compiled: the only module, beside `maxmargin.core.lanes`, that imports numba.
+"""How loops are compiled: the only module beside `maxmargin.core.lanes` that imports numba.
 
-An *entry* (`compiled`) is what Python calls; numba keeps its machine code on disk. A *helper* is what
-entries call; for Python and the tests it is a plain function. A *generic* helper has a body for each class of
-its first argument. Loops run without the GIL and neither make arrays nor count references to those they
-are given (numba's option ``_nrt``, see `numba.extending.register_jitable`): whoever calls a loop holds its
-arrays, and a loop that makes one does not compile.
+Python calls an *entry* (`compiled`); numba stores its machine code on disk. Entries call *helpers*; for
+Python and the tests a helper is a plain function. A *generic* helper has a body for each class of its first
+argument. Loops run without the GIL and neither make arrays nor count references to their arguments (numba's
+option ``_nrt``, see `numba.extending.register_jitable`): the caller of a loop holds its arrays, and a loop
+that makes one does not compile unless it is declared with ``allocates``.
 
-Problems of a few thousand numbers are solved sooner than a loop is compiled: `interpreted` runs entries as
-plain Python for them. Three environment variables of numba matter: ``NUMBA_DISABLE_JIT=1`` runs all loops as
-plain Python, ``NUMBA_CACHE_DIR`` moves what is kept on disk, and ``NUMBA_CPU_NAME`` says which processor to
-compile for.
+Problems of a few thousand numbers take less time than compiling: `interpreted` runs entries as plain Python
+for them. Three environment variables of numba matter: ``NUMBA_DISABLE_JIT=1`` runs all loops as plain Python,
+``NUMBA_CACHE_DIR`` moves the files on disk, and ``NUMBA_CPU_NAME`` selects the processor to compile for.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ except ImportError as error:
 
 # Sums may be reordered and fused; NaN, infinities and divisions keep their meaning.
 REORDER = frozenset({"contract", "reassoc", "nsz"})
-# What numba raises about its files: they cannot be read or written, or are cut short.
+# Exceptions of numba for files that cannot be read or written, or are truncated.
 UNREADABLE = (OSError, EOFError, pickle.UnpicklingError)
 # Samples times features times columns up to which plain Python takes less than a second, even for cuts.
 PLAIN = 5000
@@ -50,7 +49,7 @@ _interpreted: ContextVar[bool | None] = ContextVar("interpreted", default=None)
 
 
 def _options(reorder: bool) -> dict[str, Any]:
-    """What every loop is compiled with, in full: what is left out a helper has from its first caller."""
+    """All options of a loop; a helper takes missing ones from its first caller."""
     fastmath = set(REORDER) if reorder else False
     return {"nogil": True, "error_model": "numpy", "_nrt": False, "fastmath": fastmath, "forceinline": False}
 
@@ -66,19 +65,19 @@ def interpreted(*sizes: float) -> Iterator[None]:
 
 
 def interpret(*sizes: float) -> None:
-    """Decide anew for the rest of the `interpreted` block that this is called in, if it is called in one."""
+    """Decide again for the rest of the surrounding `interpreted` block, if there is one."""
     if _interpreted.get() is not None:
         _interpreted.set(math.prod(sizes) <= PLAIN)
 
 
 @functools.cache
 def _announce() -> None:
-    """Report, once in a process, that the first calls take seconds."""
+    """Log, once per process, that the first calls take seconds."""
     log.info("compiling loops; this takes a few seconds, once on this machine")
 
 
 def _writable(values: Iterable[Any]) -> Iterator[np.ndarray]:
-    """The arrays in nested tuples that may be written to."""
+    """The writable arrays in nested tuples."""
     for value in values:
         if isinstance(value, tuple):
             yield from _writable(value)
@@ -89,8 +88,7 @@ def _writable(values: Iterable[Any]) -> Iterator[np.ndarray]:
 class Loop:
     """A function that runs as machine code: an entry when Python calls it, a helper when another loop does.
 
-    `py_func` is the plain function, `machine` that of numba. In a loop a `Loop` is its machine, compiled
-    once for each list of types, whoever calls it.
+    `py_func` is the plain function and `machine` that of numba, compiled once for each list of types.
     """
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
@@ -123,7 +121,7 @@ class Entry(Loop):
             return self.machine(*args)
 
     def _interpret(self, args: tuple[Any, ...]) -> Any:
-        """Run as plain Python; where Python raises and machine code goes on with infinity or NaN, as that."""
+        """Run as plain Python, or as machine code where Python raises instead of returning NaN."""
         before = [(array, array.copy()) for array in _writable(args)]
         try:
             with np.errstate(all="ignore"):
@@ -134,7 +132,7 @@ class Entry(Loop):
             return self.machine(*args)
 
     def _announce(self) -> None:
-        """Report, once in a process, that calls compile, unless the disk has machine code of this entry."""
+        """Log, once per process, that calls compile, unless machine code of this entry is on disk."""
         self.is_announced = True
         folder = self.machine.stats.cache_path
         if folder is None or not any(Path(folder).glob(f"*.{self.py_func.__qualname__}-*.nbi")):
@@ -142,7 +140,7 @@ class Entry(Loop):
 
 
 class Helper(Loop):
-    """A loop that other loops call; when Python calls it, it is the plain function."""
+    """A loop that other loops call; Python calls the plain function."""
 
     def __call__(self, *args: Any) -> Any:
         return self.py_func(*args)
@@ -156,10 +154,10 @@ if ON:
 
 
 def compiled(function: Any = None, *, reorder: bool = False, allocates: bool = False) -> Any:
-    """Compile `function`, which Python calls, on its first call, and keep its machine code on disk.
+    """Compile `function`, which Python calls, on its first call, and store its machine code on disk.
 
-    `reorder` allows floating-point sums to be reordered, which lets them run in SIMD. The plain function
-    stays available as ``py_func``. Other loops may call an entry, too.
+    `reorder` allows floating-point sums to be reordered, so that they run in SIMD. The plain function stays
+    available as ``py_func``. Other loops may call an entry, too.
     """
     if function is None:
         return functools.partial(compiled, reorder=reorder, allocates=allocates)
@@ -175,7 +173,7 @@ def helper(function: Any = None, *, reorder: bool = False, hot: bool = False, al
         return functools.partial(helper, reorder=reorder, hot=hot, allocates=allocates)
     if not ON:
         return function
-    # Wrappers for calls from Python would take a fifth of the time of compiling.
+    # Wrappers for calls from Python would take a fifth of the compile time.
     wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return Helper(function, _options(reorder) | wrappers | {"_nrt": allocates, "forceinline": hot})
 
@@ -218,7 +216,7 @@ def generic(function: Any) -> Any:
 
 
 def lowered(typed: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a plain function LLVM instructions of its own; Python goes on calling the plain one.
+    """Give a plain function its own LLVM instructions; Python calls the plain one.
 
     ``typed(*types)`` returns the signature of a call and the function that builds its instructions.
     """

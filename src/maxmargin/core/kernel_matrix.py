@@ -19,46 +19,46 @@ from maxmargin.core.linalg import product
 from maxmargin.core.rows import readonly
 from maxmargin.core.threads import run_threads
 
-# A kernel matrix may be this far below zero, relative to its largest diagonal entry.
+# Largest negative eigenvalue that is tolerated, relative to the largest diagonal entry.
 DEFINITENESS = 1e-6
-# A negative eigenvalue of more than this part of it is not rounding; kernels whose matrices never have one.
+# A negative eigenvalue up to this part is rounding; kernels whose matrices never have a larger one.
 NEGATIVE = 1e-10
 DEFINITE = ("rbf", "chi2", "linear")
-# Kernel values are made in tiles of this many rows and bytes, which stay in cache while they are worked on.
-# Rows of a power of two would put all numbers of a column, which is read to be mirrored, in one place there.
+# Kernel values are computed in tiles of this number of rows and bytes, which stay in cache. With a power of
+# two all numbers of a column, which is read to be mirrored, would share one cache set.
 TILE_ROWS, TILE_BYTES = 256, 2**20 - 2**14
 # Rows and columns of the tiles of a product, which stay in cache.
 TILE = 384
-# Columns of a tile transposed at a time: their cache lines stay at hand.
+# Columns of a tile that are transposed at a time, so that their cache lines stay loaded.
 MIRRORED = 64
-# Rows of a kept matrix gathered at a time: they are multiplied, or cut, while they are in cache.
+# Rows of a stored matrix that are gathered at a time and used while they are in cache.
 GATHERED = 64
-# Columns of an answer worked on at a time, which stay in cache.
+# Columns of a result per strip, which stay in cache.
 STRIP = 2048
-# What an exponential and a weight of a list cost, in multiply-adds of a matrix product.
+# Cost of an exponential and of a listed weight, in multiply-adds of a matrix product.
 EXPONENTIAL, LISTED = 20, 4
-# Up to this size, definiteness is checked on all eigenvalues.
+# Up to this size definiteness is checked on all eigenvalues.
 CHECKED_ROWS = 1000
 
 
 class RowCache:
-    """Rows of a matrix, computed on demand; the least recently used one makes room.
+    """Rows of a matrix, computed on demand; the least recently used one is replaced.
 
     Parameters
     ----------
     compute : callable
-        ``compute(indices)`` returns those rows as a matrix.
+        ``compute(indices)`` returns these rows as a matrix.
     shape : (int, int)
         Shape of the whole matrix.
     cache_size : float
-        Bound in MiB; at least two rows are kept whatever it says.
+        Bound in MiB; at least two rows are kept.
     dtype : dtype
-        Of the rows kept.
+        Of the stored rows.
 
     Attributes
     ----------
     store : array of shape (capacity, n_columns)
-        The rows kept; `fetch` says where each one is.
+        The stored rows; `fetch` returns their positions.
     hits, misses : int
         Rows found and rows computed since the start.
 
@@ -89,18 +89,17 @@ class RowCache:
         self._used = 0
 
     def kept(self) -> list[int]:
-        """Samples whose rows are kept, the least recently used first."""
+        """Samples whose rows are stored, the least recently used first."""
         return list(self._slot)
 
     def row(self, index: int, pinned: tuple[int, ...] = ()) -> np.ndarray:
-        """One row, valid until it is evicted; rows of `pinned` samples stay where they are."""
+        """One row, valid until it is replaced; rows of `pinned` samples are not replaced."""
         return self.store[self.fetch(np.array([index]), pinned)[0]]
 
     def fetch(self, indices: np.ndarray, pinned: tuple[int, ...] = ()) -> np.ndarray:
-        """Places in `store` of the rows of distinct samples, all of them kept at once.
+        """Positions in `store` of the rows of distinct samples, all of them stored at once.
 
-        Those asked for become the most recently used, in the order given. Missing rows
-        are computed in one block.
+        They become the most recently used ones, in the given order. Missing rows are computed in one block.
         """
         wanted = [int(i) for i in indices]
         held = set(wanted).union(i for i in pinned if i in self._slot)
@@ -114,15 +113,15 @@ class RowCache:
         self.hits += len(wanted) - len(missing)
         if missing:
             rows = self.compute(np.array(missing))
-            places = [self._free_slot(held) for _ in missing]
-            self.store[places] = rows
-            self._slot.update(zip(missing, places, strict=True))
+            slots = [self._free_slot(held) for _ in missing]
+            self.store[slots] = rows
+            self._slot.update(zip(missing, slots, strict=True))
         for i in wanted:
             self._slot.move_to_end(i)
         return np.array([self._slot[i] for i in wanted], dtype=np.int64)
 
     def _free_slot(self, held: set[int]) -> int:
-        """A free place, or that of the least recently used row that is not held."""
+        """A free position, or that of the least recently used row that is not in `held`."""
         if self._used < self.capacity:
             self._used += 1
             return self._used - 1
@@ -131,9 +130,9 @@ class RowCache:
 
 
 class KernelMatrix:
-    """K of a training set: computed once when it fits in `cache_size` MiB, else row by row.
+    """K of a training set: computed once if it fits in `cache_size` MiB, otherwise row by row.
 
-    It is computed when it is first asked for, or by `build`, which looks at a clock.
+    It is computed on first use, or by `build`, which stops when a clock has expired.
 
     Parameters
     ----------
@@ -142,9 +141,9 @@ class KernelMatrix:
     cache_size : float
         Memory for kernel values in MiB.
     dtype : dtype, default=None
-        Of the values kept; None is that of X. Values that float32 does not hold are kept in float64.
+        Of the stored values; None is that of X. Values that overflow float32 are stored in float64.
     n_threads : int, default=1
-        Threads that compute values, more of them where there are many; their number does not change them.
+        Threads that compute values, more of them for large matrices; the values do not depend on it.
 
     Attributes
     ----------
@@ -153,9 +152,9 @@ class KernelMatrix:
     fits : bool
         Whether the matrix fits.
     whole : array of shape (n_samples, n_samples) or None
-        The matrix, when it fits.
+        The matrix, if it fits.
     cache : RowCache
-        The rows, for when it does not; made on first use.
+        The rows, if it does not; made on first use.
     """
 
     def __init__(
@@ -174,7 +173,7 @@ class KernelMatrix:
             self.fits, self._built, self._whole = True, self.n, X
 
     def submatrix(self, samples: np.ndarray, buffer: np.ndarray) -> KernelMatrix:
-        """The matrix of some samples, kept in the flat array `buffer`."""
+        """The matrix of some samples, stored in the flat array `buffer`."""
         if self.kernel.name == "precomputed":
             return KernelMatrix(replace(self.kernel, offset=0.0), self.square(samples))
         K = KernelMatrix(self.kernel, self.X[samples], math.inf, self.dtype)
@@ -183,13 +182,13 @@ class KernelMatrix:
 
     @property
     def whole(self) -> np.ndarray | None:
-        """The matrix, when it fits."""
+        """The matrix, if it fits."""
         return self._whole if self.fits and self.build() else None
 
     def build(self, expired: Callable[[], bool] = lambda: False) -> bool:
-        """Go on computing the matrix, if it fits, until it is complete or time has expired.
+        """Continue to compute the matrix, if it fits, until it is complete or time has expired.
 
-        Returns whether nothing is left to be computed.
+        Returns whether nothing is left to compute.
         """
         if not self.fits:
             return True
@@ -204,11 +203,11 @@ class KernelMatrix:
         return self._built == self.n
 
     def _build_rows(self, first: int) -> None:
-        """Some rows from their own columns on, and the columns that mirror them."""
+        """Compute some rows from their diagonal block on, and the columns that mirror them."""
         rows = slice(first, min(first + TILE_ROWS, self.n))
         for part, tile in self._tiles(rows, self.dtype):
             self._whole[rows, part] = tile
-            # Of two roundings of one value, that above the diagonal is kept.
+            # Of two roundings of one value, the one above the diagonal is used.
             for start in range(max(part.start, rows.stop), part.stop, MIRRORED):
                 some = slice(start, min(start + MIRRORED, part.stop))
                 self._whole[some, rows] = tile[:, some.start - part.start : some.stop - part.start].T
@@ -229,7 +228,7 @@ class KernelMatrix:
         return self.cache.store[self.cache.fetch(indices)]
 
     def square(self, indices: np.ndarray) -> np.ndarray:
-        """K within some samples, read or computed, not kept."""
+        """K within some samples, read or computed, not stored."""
         K = np.empty((len(indices), len(indices)), self.dtype)
         if self.whole is not None:
             for start in range(0, len(indices), GATHERED):
@@ -247,7 +246,7 @@ class KernelMatrix:
         return K
 
     def is_definite(self) -> bool:
-        """Whether the matrix is positive semi-definite but for rounding."""
+        """Whether the matrix is positive semi-definite up to rounding."""
         if self.kernel.name in DEFINITE:
             return True
         K = KernelMatrix(self.kernel, self.X, np.inf, np.float64).square(np.arange(self.n))
@@ -255,9 +254,9 @@ class KernelMatrix:
         return not dpotrf(K, lower=1)[1]
 
     def combine(self, W: np.ndarray, indices: np.ndarray, dtype: Any = None) -> np.ndarray:
-        """W K[indices], the combinations of some rows of K, without keeping those rows.
+        """W K[indices], combinations of some rows of K, without storing these rows.
 
-        The values are those kept, or computed anew where another `dtype` is asked for.
+        The values are the stored ones, or computed in `dtype` if that is another one.
         """
         dtype = self.dtype if dtype is None else np.dtype(dtype)
         answer = np.zeros((len(W), self.n), W.dtype)
@@ -317,7 +316,7 @@ class KernelMatrix:
         return answer
 
     def times(self, B: np.ndarray) -> np.ndarray:
-        """K @ B in float64, from values computed anew in float64 unless K is kept in it."""
+        """K @ B in float64, from values computed in float64 unless K is stored in it."""
         B = np.asarray(B, dtype=np.float64)
         if self.dtype == np.float64 and self._built == self.n:
             return product(self._whole, B)
@@ -342,7 +341,7 @@ class KernelMatrix:
         return answer
 
     def _tiles(self, rows: slice, dtype: np.dtype) -> Iterator[tuple[slice, np.ndarray]]:
-        """Some rows of K from their own columns on, a few columns at a time: which, and the values."""
+        """Some rows of K from their diagonal block on, in tiles: columns and values."""
         width = max(rows.stop - rows.start, self.X.shape[1]) * dtype.itemsize
         size = max(TILE_BYTES // width, TILE_ROWS)
         for start in range(rows.start, self.n, size):
@@ -350,7 +349,7 @@ class KernelMatrix:
             yield part, self._block(rows, part, dtype)
 
     def _block(self, rows: slice, columns: slice, dtype: np.dtype) -> np.ndarray:
-        """Some rows and columns of K, computed anew, with an exact diagonal."""
+        """Some rows and columns of K, computed with an exact diagonal."""
         block = self.kernel.block(self.X[rows], self._basis(np.arange(columns.start, columns.stop)), dtype)
         own = np.arange(max(rows.start, columns.start), min(rows.stop, columns.stop))
         block[own - rows.start, own - columns.start] = self.diagonal[own]
@@ -376,15 +375,15 @@ class KernelMatrix:
         return self.X[indices]
 
     def _basis(self, indices: np.ndarray) -> Any:
-        """What `Kernel.block` takes as its second side: rows of X, or columns when precomputed."""
+        """The second argument of `Kernel.block`: rows of X, or columns of a precomputed kernel."""
         return indices if self.kernel.name == "precomputed" else self._rows_of(indices)
 
 
 @compiled(reorder=True)
 def add_rows(K, chosen, weights, answer):
-    """answer += weights' K[chosen], going through the weights that are not zero alone.
+    """answer += weights' K[chosen], over the nonzero weights.
 
-    `weights` (size, c), `answer` (c, n); some columns at a time, which stay in cache.
+    `weights` (size, c), `answer` (c, n); works on strips of columns that stay in cache.
     """
     c, n = answer.shape
     for first in range(0, n, STRIP):
@@ -400,7 +399,7 @@ def add_rows(K, chosen, weights, answer):
 
 
 def capacity(shape: tuple[int, int], cache_size: float, dtype: Any) -> int:
-    """How many rows of a matrix fit in `cache_size` MiB; at least two, at most all."""
+    """Number of rows of a matrix that fit in `cache_size` MiB; at least two, at most all."""
     if isinstance(cache_size, bool) or not isinstance(cache_size, Real) or not cache_size >= 0:
         raise ValueError(f"cache_size must be a number of MiB, zero or more. Got {cache_size!r} instead.")
     bytes_per_row = max(shape[1] * np.dtype(dtype).itemsize, 1)
@@ -409,26 +408,26 @@ def capacity(shape: tuple[int, int], cache_size: float, dtype: Any) -> int:
 
 
 def rounds(n: int) -> Iterator[list[tuple[int, int]]]:
-    """All pairs of the numbers below n, each with itself first, in rounds in which no number comes twice.
+    """All pairs of the numbers below n, each with itself first, in rounds in which no number occurs twice.
 
     >>> from maxmargin.core.kernel_matrix import rounds
     >>> list(rounds(3))
     [[(0, 0), (1, 1), (2, 2)], [(1, 2)], [(0, 2)], [(0, 1)]]
     """
     yield [(i, i) for i in range(n)]
-    others = n - 1 + n % 2  # a tournament: all but the last one, who meets everybody, go round a table
+    others = n - 1 + n % 2  # the circle method of round-robin tournaments
     for r in range(others):
         pairs = [(r, others)] + [((r + k) % others, (r - k) % others) for k in range(1, others // 2 + 1)]
-        met = [(min(pair), max(pair)) for pair in pairs if max(pair) < n and pair[0] != pair[1]]
-        if met:
-            yield met
+        round_ = [(min(pair), max(pair)) for pair in pairs if max(pair) < n and pair[0] != pair[1]]
+        if round_:
+            yield round_
 
 
 def smallest_eigenvalue(K: np.ndarray, n_probes: int = 60) -> float:
     """Estimate of the smallest eigenvalue of a symmetric matrix, never below it.
 
-    Up to `CHECKED_ROWS` rows it is exact; beyond, a Lanczos run of `n_probes` products finds
-    any eigenvalue that stands out below zero.
+    It is exact up to `CHECKED_ROWS` rows; above, a Lanczos run of `n_probes` products finds any eigenvalue
+    that is well below zero.
     """
     n = len(K)
     if n <= CHECKED_ROWS:
@@ -455,14 +454,14 @@ def smallest_eigenvalue(K: np.ndarray, n_probes: int = 60) -> float:
 
 INDEFINITE = (
     "kernel is not positive semi-definite on these samples (eigenvalue {:.3g}); the solution is a stationary "
-    "point and its gap no proof of optimality."
+    "point, and its gap does not prove optimality."
 )
 
 
 def check_precomputed(K: Any) -> float:
     """Check that a matrix of kernel values is square, finite and symmetric.
 
-    Returns its smallest eigenvalue where that is below zero by more than rounding, 0 otherwise.
+    Returns its smallest eigenvalue if that is below zero by more than rounding, otherwise 0.
     """
     check_square(K)
     if not np.isfinite(K).all():
@@ -481,7 +480,7 @@ def check_precomputed(K: Any) -> float:
     if K[worst, worst] < -DEFINITENESS * scale:
         raise ValueError(
             f"The precomputed kernel must be positive semi-definite, but K[{worst}, {worst}] = "
-            f"{K[worst, worst]:g}, and no kernel is negative there."
+            f"{K[worst, worst]:g} is negative."
         )
     smallest = smallest_eigenvalue(K)
     return smallest if smallest < -DEFINITENESS * scale * math.sqrt(len(K)) else 0.0

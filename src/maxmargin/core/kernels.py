@@ -1,26 +1,23 @@
-"""Kernel functions: their numbers, blocks of values, scores.
+"""Kernel functions: parameters, blocks of values, scores.
 
 | name          | k(x, z)                                          |
-|---------------|--------------------------------------------------|
-| "linear"      | x.z                                              |
-| "rbf"         | exp(-gamma |M (x - z)|^2), M = 1 unless given    |
-| "poly"        | (gamma x.z + coef0)^degree                       |
-| "sigmoid"     | tanh(gamma x.z + coef0)                          |
-| "chi2"        | exp(-gamma sum_d (x_d - z_d)^2 / (x_d + z_d))    |
-| callable      | f(X, Z), the matrix of all k(x, z)               |
-| "precomputed" | the numbers the user passes instead of X         |
+|---------------|--------------------------------------------------| | "linear"      | x.z
+| | "rbf"         | exp(-gamma |M (x - z)|^2), M = 1 unless given    | | "poly"        | (gamma x.z +
+coef0)^degree                       | | "sigmoid"     | tanh(gamma x.z + coef0)                          | |
+"chi2"        | exp(-gamma sum_d (x_d - z_d)^2 / (x_d + z_d))    | | callable      | f(X, Z), the matrix of
+all k(x, z)               | | "precomputed" | the values that the user passes instead of X     |
 
-A basis of `Clouds` has, in the place of k(x, z), the mean of "rbf" over a Gaussian around every z.
+With a basis of `Clouds`, k(x, z) is replaced by the mean of "rbf" over a Gaussian around every z.
 
-A constant `offset` is added to every value: k + s^2 is the kernel of the samples with a
-constant feature s, so the offset plays the part of a bias.
+A constant `offset` is added to every value: k + s^2 is the kernel of the samples with a constant feature s,
+so the offset plays the part of a bias.
 
-Values are computed in blocks by BLAS, in float32 or float64, for dense and CSR rows; a
-block never needs more than `BLOCK_BYTES` besides its result.
+Values are computed in blocks by BLAS, in float32 or float64, for dense and CSR rows; a block needs at most
+`BLOCK_BYTES` besides its result.
 
 exp(x) = 2^k exp(r), k the integer next to x / log 2, |r| <= log(2) / 2, exp(r) by its Taylor polynomial; the
-error is some units in the last place of x, as that of a distance x itself. NumPy goes through a matrix once
-more for each operation, and without AVX-512 takes exponentials in float64 one by one.
+error is some units in the last place of x, as that of a distance x itself. NumPy reads a matrix once more for
+each operation, and without AVX-512 computes exponentials in float64 one by one.
 
 Examples
 --------
@@ -51,13 +48,13 @@ from maxmargin.core.threads import one_blas_thread, product_threads, run_threads
 
 NAMES = ("linear", "rbf", "poly", "sigmoid", "chi2", "precomputed")
 BLOCK_BYTES = 32 * 2**20
-# Values of a kernel in float64 and float32 whose squares are finite, with room for sums of them.
+# Largest kernel values in float64 and float32; sums of their squares are finite.
 LARGEST, LARGEST_SINGLE = 1e150, 1e30
-# Largest rounding of gamma |x - z|^2 for which distances are still taken in float32.
+# Largest rounding of gamma |x - z|^2 at which distances are computed in float32.
 DISTANCE_ROUNDING = 1e-5
 
 
-# Up to this size NumPy takes a few milliseconds; compiling a loop takes about a second.
+# Up to this size NumPy takes milliseconds, and compiling a loop about a second.
 FEW_EXPONENTIALS = 10**6
 
 
@@ -113,7 +110,7 @@ class Clouds:
 
     scaled so that k(x, j) is 1 at z_j. A spread of 0 is the point z_j itself; any other is wider than the
     kernel, in every direction f by its own factor. As they are inner products, the matrix of all k(i, j) is
-    positive semi-definite, and functions spanned by clouds have the norm that it says.
+    positive semi-definite, and functions spanned by clouds have the norm that it defines.
 
     Attributes
     ----------
@@ -133,21 +130,21 @@ class Clouds:
         return Clouds(self.centres[some], self.spread[some])
 
     def weights(self, gamma: float, V: np.ndarray) -> np.ndarray:
-        """What rows (u^2, u, 1) are multiplied by for the exponents of k(x, j), in float64; V = M z."""
+        """Coefficients of rows (u^2, u, 1) in the exponents of k(x, j), in float64; V = M z."""
         sharp, V = gamma / (1 + self.spread.astype(np.float64)), V.astype(np.float64)
         return np.hstack([-sharp, 2 * sharp * V, -(sharp * V * V).sum(axis=1, keepdims=True)]).T
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel function with all its numbers settled; build it with `Kernel.of`.
+    """A kernel function with all its parameters; build it with `Kernel.of`.
 
     Attributes
     ----------
     name : str
         One of `NAMES`, or "callable".
     gamma, degree, coef0 : float, int, float
-        The numbers in the formulas above; unused ones have no effect.
+        The parameters in the formulas above; unused ones have no effect.
     offset : float
         Added to every value.
     function : callable or None
@@ -188,7 +185,7 @@ class Kernel:
         offset: float = 0.0,
         sample_weight: np.ndarray | None = None,
     ) -> Kernel:
-        """Settle a kernel on the training rows X.
+        """Build a kernel for the training rows X.
 
         Parameters
         ----------
@@ -216,17 +213,15 @@ class Kernel:
             check_square(X)
         if name == "chi2":
             _check_nonnegative(X)
-        settled = cls(
-            name, _gamma(gamma, X, sample_weight), int(degree), float(coef0), float(offset), function
-        )
-        _check_diagonal(settled.diagonal(X), X.dtype)
-        return settled
+        found = cls(name, _gamma(gamma, X, sample_weight), int(degree), float(coef0), float(offset), function)
+        _check_diagonal(found.diagonal(X), X.dtype)
+        return found
 
     def block(self, X: Any, Z: Any, dtype: Any = None) -> np.ndarray:
         """Values k(x, z) for all rows x of X and z of Z, as a dense matrix.
 
-        With "precomputed", Z is the vector of columns of X to take; with "rbf" it may be `Clouds`. The
-        result has the dtype of X unless another is asked for.
+        With "precomputed", Z is the vector of columns of X to take; with "rbf" it may be `Clouds`. The result
+        has the dtype of X unless `dtype` is given.
         """
         dtype = np.dtype(X.dtype if dtype is None else dtype)
         if isinstance(Z, Clouds):
@@ -272,13 +267,13 @@ class Kernel:
         return values + self.offset
 
     def inner_products(self, clouds: Clouds) -> np.ndarray:
-        """Values k(i, j) for all pairs of clouds, in float64, symmetric to the last bit."""
+        """Values k(i, j) for all pairs of clouds, in float64, exactly symmetric."""
         V, R = self.apply_metric(clouds.centres).astype(np.float64), clouds.spread.astype(np.float64)
         K, own = np.empty((len(V), len(V))), np.log1p(R).sum(axis=1)
         for i, (v, r) in enumerate(zip(V, R, strict=True)):
             wide = 1 + (r + R)
-            far = ((v - V) ** 2 / wide).sum(axis=1)
-            K[i] = np.exp(0.5 * (own[i] + own - np.log(wide).sum(axis=1)) - self.gamma * far)
+            distances = ((v - V) ** 2 / wide).sum(axis=1)
+            K[i] = np.exp(0.5 * (own[i] + own - np.log(wide).sum(axis=1)) - self.gamma * distances)
         return K + self.offset
 
     def apply_metric(self, X: Any) -> Any:
@@ -286,10 +281,9 @@ class Kernel:
         return X if self.metric is None else X @ self.metric.T
 
     def scores(self, X: Any, basis: Any, coefficients: np.ndarray) -> np.ndarray:
-        """k(X, basis) @ coefficients, a few rows at a time, in the wider of the dtypes of X and coefficients.
+        """k(X, basis) @ coefficients, in chunks of rows, in the wider of the dtypes of X and coefficients.
 
-        With "precomputed", `basis` is the vector of columns of X that the coefficients
-        belong to.
+        With "precomputed", `basis` is the vector of columns of X that the coefficients belong to.
         """
         dtype = np.result_type(X.dtype, coefficients.dtype)
         coefficients = np.asarray(coefficients, dtype=dtype)
@@ -305,7 +299,7 @@ class Kernel:
         return answer
 
     def threads(self, multiply_adds: float, n_threads: int = 1) -> int:
-        """Number of threads for values of a given cost; a function of the user runs in one."""
+        """Number of threads for values of a given cost; 1 for a function of the user."""
         return 1 if self.function is not None else product_threads(multiply_adds, n_threads)
 
     def _called(self, X: Any, Z: Any) -> np.ndarray:
@@ -325,8 +319,8 @@ class Kernel:
         """exp(-gamma sum_f (u_f - v_f)^2 / (1 + r_f)) + offset: one product of rows (u^2, u, 1)."""
         U, V = self.apply_metric(X), self.apply_metric(clouds.centres)
         U = U.toarray() if sp.issparse(U) else U
-        reach = self.gamma * (squared_norms(U).max(initial=0.0) + squared_norms(V).max(initial=0.0))
-        exact = reach * np.finfo(dtype).eps <= DISTANCE_ROUNDING
+        largest = self.gamma * (squared_norms(U).max(initial=0.0) + squared_norms(V).max(initial=0.0))
+        exact = largest * np.finfo(dtype).eps <= DISTANCE_ROUNDING
         work = dtype if exact else np.dtype(np.float64)
         p = U.shape[1]
         left = np.empty((len(U), 2 * p + 1), work)
@@ -339,8 +333,8 @@ class Kernel:
         """Values of "rbf", offset included."""
         X, Z = self.apply_metric(X), self.apply_metric(Z)
         x, z = self.gamma * squared_norms(X), self.gamma * squared_norms(Z)
-        reach = x.max(initial=0.0) + z.max(initial=0.0)
-        exact = reach * np.finfo(dtype).eps <= DISTANCE_ROUNDING
+        largest = x.max(initial=0.0) + z.max(initial=0.0)
+        exact = largest * np.finfo(dtype).eps <= DISTANCE_ROUNDING
         work = dtype if exact else np.dtype(np.float64)
         if sp.issparse(X):
             K = _products(X, Z, work)
@@ -366,25 +360,25 @@ def _exponentials(K: np.ndarray, offset: float) -> np.ndarray:
     return K
 
 
-def check_basis(kernel: Kernel, places: np.ndarray, rows: Any, sizes: Sizes) -> None:
+def check_basis(kernel: Kernel, columns: np.ndarray, rows: Any, sizes: Sizes) -> None:
     """A rule for models: basis rows are as wide as X, or are columns of a precomputed X."""
     if kernel.name == "precomputed":
-        if places.size and places.max() >= sizes["n_features"]:
+        if columns.size and columns.max() >= sizes["n_features"]:
             raise ValueError("its basis lies beyond the columns of a precomputed kernel")
-    elif rows.shape != (len(places), sizes["n_features"]):
-        raise ValueError(f"its basis has shape {rows.shape}, not {(len(places), sizes['n_features'])}")
+    elif rows.shape != (len(columns), sizes["n_features"]):
+        raise ValueError(f"its basis has shape {rows.shape}, not {(len(columns), sizes['n_features'])}")
 
 
 def squared_norms(X: Any) -> np.ndarray:
     """Squared Euclidean norm of every row, dense or CSR, in float64."""
     if sp.issparse(X):
-        squares = X.astype(np.float64)  # before they are squared: a square is twice as long
+        squares = X.astype(np.float64)  # converted first, because a square needs twice the digits
         return np.asarray(squares.multiply(squares).sum(axis=1)).ravel()
     return np.einsum("ij,ij->i", X, X, dtype=np.float64)
 
 
 def row_sums(X: Any) -> np.ndarray:
-    """Sum of every row in float64; sparse sums are in the precision of X, whatever their dtype says."""
+    """Sum of every row in float64; SciPy sums sparse rows in the precision of X."""
     X = X.astype(np.float64) if sp.issparse(X) else X
     return np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
 
@@ -397,7 +391,7 @@ def chunks(n: int, bytes_per_row: int, most: int = 4096) -> Iterator[slice]:
 
 
 def _products(X: Any, Z: Any, dtype: np.dtype) -> np.ndarray:
-    """X Z' as a dense matrix; sparse rows are filled in a few at a time."""
+    """X Z' as a dense matrix; sparse rows are converted in chunks."""
     if not sp.issparse(X):
         return X.astype(dtype, copy=False) @ Z.astype(dtype, copy=False).T
     X, Z = X.astype(dtype, copy=False), Z.astype(dtype, copy=False)

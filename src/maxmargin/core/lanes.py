@@ -1,14 +1,13 @@
-"""Short vectors of numbers that stay in registers: the SIMD words of the multi-class loops.
+"""Short vectors of numbers that stay in registers, for SIMD in compiled loops.
 
-LLVM vectorises a loop over the classes of one sample badly: the loop is short, its length is
-known only at run time, and its sums would have to live in memory. Here a loop works on vectors
-of a fixed number of lanes instead. `lanes` is a tuple whose length is that number (its
-entries do not matter), so that the number is part of the type; arrays are padded to a
-multiple of it. A number that is not a power of two is kept as several LLVM vectors whose
-lengths are (24 lanes as 16 and 8), because LLVM would fill one up and move its lanes one by one.
+LLVM vectorises a loop over the classes of one sample badly: the loop is short, its length is known only at
+run time, and its sums would have to be in memory. Here a loop works on vectors of a fixed number of lanes
+instead. `lanes` is a tuple of that length (its entries do not matter), so that the number is part of the
+type; arrays are padded to a multiple of it. A number that is not a power of two is stored as several LLVM
+vectors (24 lanes as 16 and 8), because LLVM would pad a single one and move its lanes one by one.
 
-Every operation is written twice: as plain Python on small arrays, which says what it means and is what runs
-where loops are plain Python, and as the LLVM instructions it becomes, written with llvmlite.
+Every operation is written twice: as plain Python on small arrays, which documents it and runs where loops are
+plain Python, and as LLVM instructions, written with llvmlite.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ FLAGS = tuple(sorted(REORDER))
 
 
 class Lanes(Type):
-    """Numba's view of a vector: the type of its numbers and how many there are."""
+    """Numba's type of a vector: the type of its numbers and the number of lanes."""
 
     def __init__(self, dtype: Any, count: int) -> None:
         self.dtype, self.count = dtype, count
@@ -52,7 +51,7 @@ class Lanes(Type):
 
 @register(Lanes)
 class LanesModel(PrimitiveModel):
-    """A vector is one LLVM vector, or a struct of them."""
+    """A vector is one LLVM vector, or a struct of several."""
 
     def __init__(self, manager: Any, kind: Lanes) -> None:
         scalar = manager.lookup(kind.dtype).get_value_type()
@@ -89,11 +88,11 @@ def _lanewise(builder: Any, operation: Callable[..., Any], *values: Any) -> Any:
 
 
 def _array(context: Any, builder: Any, kind: Any, array: Any) -> Any:
-    """The fields of an array: its address, its shape and so on."""
+    """The fields of an array: address, shape and so on."""
     return cgutils.create_struct_proxy(kind)(context, builder, value=array)
 
 
-def _places(context: Any, builder: Any, kind: Any, array: Any, offset: Any, vectors: list[Any]) -> Any:
+def _pointers(context: Any, builder: Any, kind: Any, array: Any, offset: Any, vectors: list[Any]) -> Any:
     """Pointers to the entries from `offset` on, as LLVM vectors of the given types one after the other."""
     data = _array(context, builder, kind, array).data
     for vector in vectors:
@@ -106,14 +105,15 @@ def _row_offset(context: Any, builder: Any, kind: Any, matrix: Any, row: Any, at
     return builder.add(builder.mul(row, builder.extract_value(shape, 1)), at)
 
 
-def _spread(builder: Any, x: Any, vector: Any) -> Any:
+def _broadcast(builder: Any, x: Any, vector: Any) -> Any:
+    """A number in every lane of an LLVM vector."""
     nothing = ir.Constant(vector, ir.Undefined)
     first = builder.insert_element(nothing, x, ir.Constant(FLAG, 0))
     return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(FLAG, vector.count), None))
 
 
 def _bytes(kind: Any) -> int:
-    """The size of one entry of an array; numba's bool is a byte that says no width."""
+    """The size of an entry of an array; numba's bool is a byte without a bit width."""
     return 1 if kind.dtype == types.boolean else kind.dtype.bitwidth // 8
 
 
@@ -121,17 +121,17 @@ def _read(context: Any, builder: Any, kind: Any, array: Any, offset: Any, lanes:
     scalar = context.get_value_type(lanes.dtype)
     vectors = [ir.VectorType(scalar, size) for size in _sizes(lanes.count)]
     parts = []
-    for place in _places(context, builder, kind, array, offset, vectors):
-        parts.append(builder.load(place))
+    for pointer in _pointers(context, builder, kind, array, offset, vectors):
+        parts.append(builder.load(pointer))
         parts[-1].align = _bytes(kind)
     return _whole(builder, parts)
 
 
 def _write(context: Any, builder: Any, kind: Any, array: Any, offset: Any, value: Any) -> Any:
     parts = _parts(builder, value)
-    places = _places(context, builder, kind, array, offset, [part.type for part in parts])
-    for part, place in zip(parts, places, strict=True):
-        builder.store(part, place).align = _bytes(kind)
+    pointers = _pointers(context, builder, kind, array, offset, [part.type for part in parts])
+    for part, pointer in zip(parts, pointers, strict=True):
+        builder.store(part, pointer).align = _bytes(kind)
     return context.get_dummy_value()
 
 
@@ -195,7 +195,7 @@ def store_row(vector, matrix, row, at):
 
 def _fill(x: Any, like: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _lanewise(builder, lambda part: _spread(builder, args[0], part.type), args[1])
+        return _lanewise(builder, lambda part: _broadcast(builder, args[0], part.type), args[1])
 
     return like(like.dtype, like), build
 
@@ -236,7 +236,7 @@ def multiply(a, b):
 
 @lowered(_binary("fdiv"))
 def divide(a, b):
-    """a / b, lane by lane; infinite or NaN, without a word, where b is 0."""
+    """a / b, lane by lane; infinite or NaN, without a warning, where b is 0."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return a / b
 
@@ -244,7 +244,7 @@ def divide(a, b):
 def _add_product(a: Any, x: Any, b: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         def operation(a: Any, b: Any) -> Any:
-            product = builder.fmul(_spread(builder, args[1], a.type), b, flags=FLAGS)
+            product = builder.fmul(_broadcast(builder, args[1], a.type), b, flags=FLAGS)
             return builder.fadd(a, product, flags=FLAGS)
 
         return _lanewise(builder, operation, args[0], args[2])
@@ -254,7 +254,7 @@ def _add_product(a: Any, x: Any, b: Any) -> Any:
 
 @lowered(_add_product)
 def add_product(a, x, b):
-    """a + x b for a number x; infinite, without a word, where registers overflow."""
+    """a + x b for a number x; infinite, without a warning, on overflow."""
     with np.errstate(over="ignore"):
         return (a + x * b).astype(a.dtype)
 
@@ -293,7 +293,7 @@ def where_above(v, t, a, b):
 
 
 def _halved(combine: Callable[..., Any]) -> Callable[..., Any]:
-    """A reduction over the lanes, by halves."""
+    """A reduction over the lanes by halves."""
 
     def halve(builder: Any, value: Any) -> Any:
         count = value.type.count
@@ -361,7 +361,7 @@ def _as_reals(v: Any, like: Any) -> Any:
 
 @lowered(_as_reals)
 def as_reals(v, like):
-    """The numbers of a vector as those of the type of another one."""
+    """The numbers of a vector converted to the type of another vector."""
     return v.astype(like.dtype)
 
 
@@ -384,7 +384,7 @@ def store_above(v, t, array, at):
 
 
 def _bits(builder: Any, parts: list[Any]) -> Any:
-    """Vectors of one bit each as one number, the first lane its lowest bit."""
+    """Vectors of one bit each as one integer, the first lane its lowest bit."""
     answer, at = ir.Constant(WORD, 0), 0
     for part in parts:
         bits = builder.bitcast(part, ir.IntType(part.type.count))
@@ -405,7 +405,7 @@ def _bits_nonzero(v: Any) -> Any:
 
 @lowered(_bits_nonzero)
 def bits_nonzero(v):
-    """The lanes, 64 at most, that differ from 0, as bits of a number."""
+    """The lanes, at most 64, that differ from 0, as bits of an integer."""
     return np.uint64(sum(1 << k for k in np.flatnonzero(v).tolist()))
 
 
@@ -419,7 +419,7 @@ def _bits_not_below(v: Any, t: Any) -> Any:
 
 @lowered(_bits_not_below)
 def bits_not_below(v, t):
-    """The lanes, 64 at most, where v is not less than t, as bits of a number; NaN is not less."""
+    """The lanes, at most 64, where v is not less than t, as bits of an integer; NaN is not less."""
     return np.uint64(sum(1 << k for k in np.flatnonzero(~(v < t)).tolist()))
 
 
@@ -432,7 +432,7 @@ def _lowest_bit(bits: Any) -> Any:
 
 @lowered(_lowest_bit)
 def lowest_bit(bits):
-    """The place of the lowest bit of a number that is not zero."""
+    """The position of the lowest bit of a nonzero integer."""
     return (int(bits) & -int(bits)).bit_length() - 1
 
 
@@ -452,4 +452,4 @@ def _prefetch(array: Any, at: Any) -> Any:
 
 @lowered(_prefetch)
 def prefetch(array, at):
-    """Ask for array[at] to be brought near; changes nothing."""
+    """Prefetch array[at] into the cache; changes nothing."""

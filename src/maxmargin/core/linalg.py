@@ -26,14 +26,14 @@ from maxmargin.core.loop import SERIAL_SIZE
 from maxmargin.core.threads import one_blas_thread, product_threads, run_threads
 
 Operator = Callable[[np.ndarray], np.ndarray]
-# Where a ridge of zero starts to grow: the rounding of float64.
+# First ridge after zero: the rounding of float64.
 SMALLEST = float(np.finfo(np.float64).eps)
-# Rows of a large product that a thread computes at a time.
+# Rows of a large product per task of a thread.
 ROWS = 4096
 
 
 def product(X: Any, W: np.ndarray) -> np.ndarray:
-    """X @ W for dense or CSR rows; how many threads there are does not change the answer."""
+    """X @ W for dense or CSR rows; the result does not depend on the number of threads."""
     if sp.issparse(X):
         return np.asarray(X @ W)
     n = X.shape[0]
@@ -61,16 +61,16 @@ def ridged_cholesky(
     A : array of shape (n, n)
         Symmetric, read below its diagonal only; positive definite up to rounding. It is not changed.
     ridge : float, default=0.0
-        What the first try adds to the diagonal, relative to its largest entry.
+        Ridge of the first try, relative to the largest diagonal entry.
     growth : float, default=10.0
         Factor from one try to the next; a ridge of 0 is followed by the rounding of float64.
     tries : int, default=16
-        After this many failures A is not a rounded definite matrix, and an error says so.
+        After this number of failures an error is raised: A is not definite up to rounding.
 
     Returns
     -------
     factor : (array, bool)
-        As `scipy.linalg.cho_factor` answers and `scipy.linalg.cho_solve` takes it; lower.
+        As returned by `scipy.linalg.cho_factor` and taken by `scipy.linalg.cho_solve`; lower.
     """
     scale = float(np.diagonal(A).max(initial=0.0))
     for _ in range(tries):
@@ -130,7 +130,7 @@ def conjugate_gradients(
         products += 1
         Ap = product(p)
         curvature = float(np.vdot(p, Ap))
-        if not curvature > 0:  # rounding has eaten the direction
+        if not curvature > 0:  # the direction is rounding
             break
         step = rho / curvature
         x += step * p
@@ -155,7 +155,7 @@ def root_of_slope(
     """The t in [0, longest] that minimises q1 t + q2 t^2 / 2 + f(t), f convex and piecewise quadratic.
 
     The slope of the sum is increasing and piecewise linear. Newton's method on it, kept inside a shrinking
-    bracket, lands on the root once the right piece is found.
+    bracket, finds the root once it is on the right piece.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@ Block i has a list of answers j whose values are v_j = loss_j + a_j . theta. The
 
     min  1/2 |theta|^2 + sum_i c_i xi_i    so that  s_j = xi_i - v_j(theta) >= 0,  t >= 0,
 
-t the last entries of theta (perhaps none), are with multipliers alpha_j and r where
+t the last entries of theta (possibly none), satisfy with multipliers alpha_j and r
 
     theta + sum_j alpha_j a_j = (0, r),   sum_{j of i} alpha_j = c_i,   alpha_j s_j = 0,   t_e r_e = 0.
 
@@ -12,8 +12,8 @@ A Newton step towards alpha_j s_j = t_e r_e = mu is one system in theta with
 
     H = I + sum_i sum_j d_j (a_j - mean_i)(a_j - mean_i)' + diag(0, r / t),   d = alpha / s,
 
-mean_i that of the a_j of a block under d. Two of them on one factor make a step (Mehrotra 1992): the first
-aims at mu = 0 and says how far that leads; from it the second takes its mu and the products of the changes.
+mean_i the mean of the a_j of a block under d. A step is two of them on one factor (Mehrotra 1992): the first
+aims at mu = 0, and its result determines mu and the products of the changes for the second.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import numpy as np
 
 
 class Point(NamedTuple):
-    """Where a step starts: slacks and multipliers of the answers, weights t and their multipliers r.
+    """The start of a step: slacks and multipliers of the answers, weights t and their multipliers r.
 
-    `residual` is theta + sum alpha a - (0, r), and `excess` is sum_j alpha_j - c_i: both vanish in time.
+    `residual` is theta + sum alpha a - (0, r), and `excess` is sum_j alpha_j - c_i; both converge to zero.
     """
 
     slack: np.ndarray
@@ -39,7 +39,7 @@ class Point(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A direction for theta, whose last part is t, and for everything that goes with it."""
+    """A change of theta, whose last part is t, and of all other variables."""
 
     theta: np.ndarray
     xi: np.ndarray
@@ -52,8 +52,9 @@ class Step(NamedTuple):
 class Equations(ABC):
     """The equations of a step from a point.
 
-    A subclass says how answers are laid out (`sums`, `spread`), what their a_j are (`image`, `rise`) and how
-    H is inverted. Where `known` is false there is no answer: its multiplier is 0 and its slack 1.
+    A subclass defines the layout of answers (`sums`, `repeat`), the products with their a_j (`combine`,
+    `scores`) and the inverse of H. Where `known` is false there is no answer: its multiplier is 0 and its
+    slack 1.
     """
 
     def __init__(self, point: Point, known: Any = True) -> None:
@@ -68,14 +69,14 @@ class Equations(ABC):
 
     @abstractmethod
     def repeat(self, values: np.ndarray) -> np.ndarray:
-        """One value of every block, for each of its answers."""
+        """One value per block, repeated for each of its answers."""
 
     @abstractmethod
-    def image(self, weights: np.ndarray) -> np.ndarray:
+    def combine(self, weights: np.ndarray) -> np.ndarray:
         """sum_j weights_j a_j."""
 
     @abstractmethod
-    def rise(self, theta: np.ndarray) -> np.ndarray:
+    def scores(self, theta: np.ndarray) -> np.ndarray:
         """a_j . theta."""
 
     @abstractmethod
@@ -83,23 +84,23 @@ class Equations(ABC):
         """H^-1 right."""
 
     def solve(self, products: np.ndarray, pair_products: np.ndarray) -> Step:
-        """The step by which alpha s and t r change as given, to first order, and the residuals vanish."""
+        """The step that changes alpha s and t r as given, to first order, and removes the residuals."""
         point, d = self.point, self.d
-        pull, push = products / point.slack, pair_products / point.t
-        lift = (point.excess + self.sums(pull)) / self.total
-        right = -point.residual - self.image(pull - d * self.repeat(lift))
+        change, push = products / point.slack, pair_products / point.t
+        lift = (point.excess + self.sums(change)) / self.total
+        right = -point.residual - self.combine(change - d * self.repeat(lift))
         right[len(right) - len(push) :] += push
         theta = self.inverse(right)
         t = theta[len(theta) - len(push) :]
-        rise = self.rise(theta)
-        xi = lift + self.sums(d * rise) / self.total
-        slack = np.where(self.known, self.repeat(xi) - rise, 0.0)
-        return Step(theta, xi, slack, pull - d * slack, t, push - point.r / point.t * t)
+        scores = self.scores(theta)
+        xi = lift + self.sums(d * scores) / self.total
+        slack = np.where(self.known, self.repeat(xi) - scores, 0.0)
+        return Step(theta, xi, slack, change - d * slack, t, push - point.r / point.t * t)
 
     def mehrotra(self, least: float = 0.0) -> tuple[Step, float, float]:
         """The corrected step, the mean of the products alpha s and t r, and the mean that it aims at.
 
-        The aim is no less than `least`, nor above the mean as it is.
+        The target is between `least` and the present mean.
         """
         slack, alpha, t, r, _, _ = self.point
         size = np.count_nonzero(np.broadcast_to(self.known, slack.shape)) + len(t)
@@ -115,11 +116,11 @@ class Equations(ABC):
 
 
 def max_step(values: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """How far every row of values stays nonnegative."""
+    """The largest step that keeps every row of values nonnegative."""
     ratios = np.divide(values, -step, out=np.full(values.shape, np.inf), where=step < 0)
     return ratios.min(axis=-1, initial=np.inf)
 
 
 def step_length(values: np.ndarray, step: np.ndarray) -> float:
-    """The longest step up to 1 that keeps the values nonnegative."""
+    """The largest step up to 1 that keeps the values nonnegative."""
     return min(1.0, float(max_step(values.reshape(-1), step.reshape(-1))))

@@ -1,18 +1,19 @@
 """The outer loop of every solver: epochs, certified stopping, limits, records.
 
-A solver moves its own state one epoch at a time and can say, from that state alone, what
-the primal and dual objective are and what the answer is. The loop decides when to stop:
+A solver changes its state one epoch at a time. From that state alone it computes its primal and dual
+objective and its solution. The loop decides when to stop:
 
-- *converged*: the relative gap (P - D) / |P| is at or below `tol`, on a certificate that
-  the solver recomputed from its stored solution, never on a running value;
-- *stopped*: `max_iter` epochs, `time_limit` seconds, Ctrl-C, a callback said so, or the solver is stuck.
+- *converged*: the relative gap (P - D) / |P| is at or below `tol`, on a certificate that the solver
+  recomputed from its stored solution, never on a running value;
+- *stopped*: after `max_iter` epochs or `time_limit` seconds, by Ctrl-C or a callback, or because the solver
+  is stuck.
 
-Whatever the reason, the state stays usable and the last certificate describes it.
+In every case the state stays usable and the last certificate describes it.
 
-A record of the history holds the best bounds known so far, infinite while there are none: the lowest primal
+A record of the history holds the best bounds so far, infinite while there are none: the lowest primal
 objective and the highest dual objective. The primal objective of most dual methods rises at times, so these
-solvers keep the weights with the lowest one (`BestWeights`) and return those: a fit that ends at a record
-returns a model with that primal objective. The last record is the certificate of the model.
+solvers keep and return the weights with the lowest one (`BestWeights`). A fit that ends at a record returns a
+model with that primal objective. The last record is the certificate of the model.
 """
 
 from __future__ import annotations
@@ -28,27 +29,27 @@ import numpy as np
 
 from maxmargin.core.jit import interpret
 
-# A gap this small relative to the objective cannot be told from rounding in float64.
+# A relative gap up to this cannot be distinguished from rounding in float64.
 ROUNDING = 1e-14
-# A small problem that takes more epochs is solved sooner by compiled loops.
+# A small problem with more epochs is solved faster by compiled loops.
 PLAIN_EPOCHS = 50
-# A model with a gap up to this is worth keeping when its fit stopped early.
+# Largest gap of a usable model whose fit stopped early.
 USABLE = 0.1
-# Numbers in a product that BLAS leaves to one thread.
+# Numbers in a product up to which BLAS uses one thread.
 SERIAL_SIZE = 4096
 
 
 def squared_norm(W: np.ndarray) -> float:
-    """|W|^2, half of which is in every objective, by the calling thread alone; infinite where it overflows.
+    """|W|^2 computed by the calling thread alone; infinite if it overflows.
 
-    For a long product BLAS wakes a thread for each core, and these go on waiting for more for a tenth of a
-    second: on a core that a fit's own thread needs that costs more than the product.
+    For a long product BLAS starts a thread per core, and these threads spin for a tenth of a second
+    afterwards, which costs more than the product on cores that the threads of a fit need.
     """
     entries = W.reshape(-1)
     rest = entries.size % SERIAL_SIZE
-    pieces = entries[rest:].reshape(-1, SERIAL_SIZE)
+    parts = entries[rest:].reshape(-1, SERIAL_SIZE)
     with np.errstate(over="ignore", invalid="ignore"):
-        return float(np.vecdot(pieces, pieces).sum()) + float(np.vdot(entries[:rest], entries[:rest]))
+        return float(np.vecdot(parts, parts).sum()) + float(np.vdot(entries[:rest], entries[:rest]))
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,9 @@ UNKNOWN = Certificate(math.inf, -math.inf)
 
 
 class BestWeights:
-    """The weights, or what gives them, with the lowest primal objective that a solver has offered.
+    """The weights, or what they are computed from, with the lowest primal objective so far.
 
-    `are_last` says that they are those of the last offer.
+    `are_last` tells whether they were offered last.
     """
 
     def __init__(self) -> None:
@@ -93,15 +94,14 @@ class BestWeights:
 
 @dataclass(frozen=True)
 class Progress:
-    """What an epoch reports.
+    """The report of an epoch.
 
-    `active` is how many samples the epoch visited. `exact` says that the certificate was computed
-    from the state as it is now, over all samples and labels; otherwise the loop asks for a
-    recomputed one before it stops. `done` is the verdict of a solver with a stopping rule of its
-    own, for which the gap says how well the current stage is solved and not whether the fit is
-    over; None leaves the verdict to the gap. `stuck` says that further epochs cannot help, and
-    names what the user could change. Bounds of another `stage` are those of another problem, as of
-    a larger basis: they do not bound this one.
+    `active` is the number of samples that the epoch visited. `exact` means that the certificate was computed
+    from the present state over all samples and labels; otherwise the loop computes it again before it
+    stops. `done` is the decision of a solver with its own stopping rule, for which the gap only describes the
+    current stage; None leaves the decision to the gap. `stuck` means that further epochs cannot help, and
+    names the remedy. The bounds of another `stage` belong to another problem, as with a larger basis, and do
+    not bound this one.
     """
 
     certificate: Certificate
@@ -114,7 +114,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Record:
-    """One line of `history_`: the best bounds known after an epoch, infinite while there are none.
+    """One entry of `history_`: the best bounds after an epoch, infinite while there are none.
 
     `solver` is the name of the solver that ran the epoch.
     """
@@ -143,19 +143,19 @@ class Clock:
         return self.seconds >= self.limit
 
     def left(self) -> float | None:
-        """Seconds to the limit, as a limit for a part of the work; None without one."""
+        """Seconds to the limit, as a limit for a part of the work; None without a limit."""
         return None if math.isinf(self.limit) else max(self.limit - self.seconds, 0.0)
 
 
 class Patience:
-    """Tells when the gap has stopped falling, as it does at the limit of the working precision."""
+    """Detect a stalled gap: no improvement by `factor` for `epochs` epochs."""
 
     def __init__(self, epochs: int = 5, factor: float = 0.9) -> None:
         self.epochs, self.factor = epochs, factor
         self.best, self.waited = math.inf, 0
 
     def exhausted(self, gap: float) -> bool:
-        """Record the gap of one epoch; true once it has not improved by `factor` for long enough."""
+        """Record the gap of one epoch; return whether the gap has stalled."""
         if gap < self.factor * self.best:
             self.best, self.waited = gap, 0
             return False
@@ -164,12 +164,12 @@ class Patience:
 
 
 class Solver(Protocol):
-    """One algorithm on one problem; it owns the state that its epochs move.
+    """One algorithm on one problem; it owns the state that its epochs change.
 
-    `epoch` moves the state and may return early when the clock has expired. `certify` recomputes
-    primal and dual from the stored dual variables in float64 and changes nothing: looking at a
-    fit never changes it. `solution` is the answer that the certificate speaks of, in the form
-    that the model stores; it changes nothing either.
+    `epoch` changes the state and may return early when the clock has expired. `certify` recomputes primal and
+    dual from the stored dual variables in float64 and changes nothing, so inspecting a fit never changes it.
+    `solution` returns what the certificate describes, in the form that the model stores; it changes nothing
+    either.
     """
 
     def epoch(self, clock: Clock) -> Progress: ...
@@ -182,8 +182,8 @@ class Solver(Protocol):
 class Evaluated:
     """A solver whose certificate and solution come from one evaluation, kept until the next epoch.
 
-    A subclass moves its state in `_move` and evaluates it in `_evaluate`, which returns the pair (solution,
-    certificate); one that keeps more of an evaluation reads `certify` and `solution` from it by itself.
+    A subclass changes its state in `_move` and evaluates it in `_evaluate`, which returns the pair (solution,
+    certificate). A subclass that keeps more of an evaluation overrides `certify` and `solution`.
     """
 
     _answer: Any = None
@@ -211,7 +211,7 @@ class Evaluated:
 
 
 class Switch:
-    """Run `first` until it is stuck or `when` is true of its progress, then what `second` builds.
+    """Run `first` until it is stuck or `when` is true of its progress, then the solver that `second` builds.
 
     The better certificate of the two counts.
 
@@ -219,9 +219,9 @@ class Switch:
     ----------
     first : Solver
     second : callable
-        Takes nothing and returns the solver that goes on; it may start from what `first` has found.
+        Takes nothing and returns the solver that continues; it may start from the state of `first`.
     when : callable
-        Told the progress of every epoch of `first`; see `stalls`.
+        Called with the progress of every epoch of `first`; see `stalls`.
     names : (str, str)
         The names of the two solvers, for `solver_` and `history_`.
     """
@@ -235,7 +235,7 @@ class Switch:
     ) -> None:
         self.first, self.build, self.when, self.names = first, second, when, names
         self.second: Solver | None = None
-        # What `first` has proved; it does not move any more once there is a second.
+        # The certificate of `first`, final once there is a second solver.
         self.reached = UNKNOWN
         self.due = False
 
@@ -250,7 +250,7 @@ class Switch:
         if not self.due:
             progress = self.first.epoch(clock)
             self.due = self.when(progress) or bool(progress.stuck)
-            # Where `second` goes on, no ending of `first` counts.
+            # The fit continues with `second`, so `first` does not end it.
             return replace(progress, stuck="") if self.due else progress
         if self.second is None:
             self.second, self.reached = self.build(), self.first.certify()
@@ -272,13 +272,13 @@ class Switch:
 
 
 def stalls(epochs: int, factor: float = 0.5) -> Callable[[Progress], bool]:
-    """For `Switch`: whether the gap has not fallen to `factor` of the best one within so many epochs."""
+    """For `Switch`: whether the gap has not fallen to `factor` of the best one within `epochs` epochs."""
     patience = Patience(epochs, factor)
     return lambda progress: patience.exhausted(progress.certificate.gap)
 
 
 class Observer(Protocol):
-    """Told before and after every epoch; a true answer of `after` ends the fit."""
+    """Called before and after every epoch; a true return value of `after` ends the fit."""
 
     def before(self) -> None: ...
 
@@ -295,16 +295,16 @@ class Stopping:
 
     @property
     def target(self) -> float:
-        """The gap to reach: `tol`, but never less than can be told from rounding."""
+        """The gap to reach: `tol`, but at least the rounding of float64."""
         return max(self.tol, ROUNDING)
 
 
 @dataclass
 class Outcome:
-    """How a run ended: the final certificate, why it stopped, and one record per epoch.
+    """How a run ended: the final certificate, the reason, and one record per epoch.
 
-    `solver` names the solvers that ran, in turn: "sweeps, then newton". `interrupted` says that Ctrl-C was
-    pressed, even where the model reached turned out to be converged.
+    `solver` names the solvers that ran, in order: "sweeps, then newton". `interrupted` tells whether Ctrl-C
+    was pressed, even if the model turned out to be converged.
     """
 
     certificate: Certificate
@@ -326,7 +326,7 @@ class Outcome:
 def run(solver: Solver, stopping: Stopping, observer: Observer | None = None, name: str = "") -> Outcome:
     """Run `solver` until its certified gap is small enough or a limit is reached.
 
-    `name` is that of the solver in the records; one that switches has a `name` of its own.
+    `name` is the name of the solver in the records, unless the solver has a `name` of its own.
     """
     clock = Clock(stopping.time_limit)
     history: list[dict[str, Any]] = []
@@ -359,13 +359,13 @@ def run(solver: Solver, stopping: Stopping, observer: Observer | None = None, na
                 solver_name(solver, name),
             )
             history.append(dict(vars(record)))
-            told_to_stop = observer is not None and observer.after(record)
+            callback_stops = observer is not None and observer.after(record)
             if gap_decides:
                 stop = certificate is not None and certificate.gap <= stopping.target
             if stop:
                 reason = "converged"
                 break
-            if told_to_stop:
+            if callback_stops:
                 reason = "callback"
                 break
             if progress.stuck:
@@ -387,12 +387,12 @@ def run(solver: Solver, stopping: Stopping, observer: Observer | None = None, na
 
 
 def solver_name(solver: Solver, name: str) -> str:
-    """The name of the solver at work."""
+    """The name of the running solver."""
     return getattr(solver, "name", name)
 
 
 def _confirm(records: list[dict[str, Any]], certificate: Certificate) -> None:
-    """Make the last record the certificate; those before claim no more, as running values may by rounding."""
+    """Make the last record the certificate; earlier ones, rounded running values, claim no more."""
     for record in records:
         primal, dual = max(record["primal"], certificate.primal), min(record["dual"], certificate.dual)
         record.update(primal=primal, dual=dual, gap=Certificate(primal, dual).gap)
@@ -403,13 +403,13 @@ def _confirm(records: list[dict[str, Any]], certificate: Certificate) -> None:
 REMEDIES: dict[str, str] = {
     "max_iter": "increase max_iter",
     "time_limit": "increase time_limit",
-    "interrupted": "let it run to its end",
-    "callback": "let the callback go on",
+    "interrupted": "let the fit run to its end",
+    "callback": "let the callback continue the fit",
 }
 
 
 def stop_message(outcome: Outcome, tol: float) -> str | None:
-    """One sentence for the user when a run stopped early, None when it converged."""
+    """One sentence for the user if a run stopped early, None if it converged."""
     if outcome.converged:
         return None
     gap = outcome.certificate.gap

@@ -1,6 +1,6 @@
-"""Proximal Newton method: some dozen Newton steps for problems whose weights are few.
+"""Proximal Newton method: a few dozen Newton steps for problems with few weights.
 
-With weights W, dual variables alpha and the weights W(alpha) that these make, the problems are of the form
+With weights W, dual variables alpha and the weights W(alpha) that these make, the problems have the form
 
     primal  P(W)     = 1/2 |W|^2 + sum_i loss_i(W),
     dual    D(alpha) = value(alpha) - 1/2 |W(alpha)|^2.
@@ -10,18 +10,18 @@ anchor, shares a of the dual variables, and replaces each loss by the smooth one
 
     phi_i(W) = max_t  t . H_i(W) - tau / 2 |t - a_i|^2      over the feasible shares t,
 
-H the margins, whose best t are the proximal shares t(W). The smoothed objective
-F = 1/2 |W|^2 + sum_i c_i phi_i is piecewise quadratic: it has the gradient W - W(t(W)), and its second
-derivative adds to the identity c_i / tau x_i x_i' for the shares that are inside of their bounds. Newton
-steps with a line search minimise it. For every W and its shares
+H the margins; the best t are the proximal shares t(W). The smoothed objective F = 1/2 |W|^2 + sum_i c_i phi_i
+is piecewise quadratic: its gradient is W - W(t(W)), and its second derivative adds c_i / tau x_i x_i' to the
+identity for the shares inside their bounds. Newton steps with a line search minimise F. For every W and its
+shares
 
     P(W) - D(t) = sum_i c_i [ loss_i - t_i . H_i ] + 1/2 |W - W(t)|^2:
 
-the second term says how well F is minimised, and the first how far F is from P. As soon as the second is
-small beside the first, the anchor moves to t(W) and tau shrinks. Both vanish at the optimum, and 15 to 40
-steps are usual, whatever C and the conditioning of X. P and D have their best points apart from each other.
+the second term measures how well F is minimised, and the first how far F is from P. When the second is small
+beside the first, the anchor moves to t(W) and tau shrinks. Both terms vanish at the optimum. Usually 15 to 40
+steps are enough, whatever C and the conditioning of X. The best points of P and D are kept separately.
 
-Columns of W that share a step are a group: each label alone, or all classes. Arrays are column-major, groups
+Columns of W that share a step form a group: each label alone, or all classes. Arrays are column-major, groups
 x columns x samples, and groups x columns x features for weights.
 
 Rockafellar, "Augmented Lagrangians and applications of the proximal point algorithm in convex programming",
@@ -49,10 +49,10 @@ ALL = slice(None)
 
 
 class ProximalPoint(NamedTuple):
-    """Proximal shares (g, k, n) and what follows from them.
+    """Proximal shares (g, k, n) and sums over the samples.
 
-    `steps` (g, k, n) are what W(alpha) is made of. `losses`, `means` and `values` (g) are the costed sums of
-    the losses, of t . H and of what the dual objective counts of the shares. `moved` marks the samples with
+    `steps` (g, k, n) are the coefficients of W(alpha). `losses`, `means` and `values` (g) are the costed sums
+    of the losses, of t . H and of the shares' terms in the dual objective. `moved` marks the samples with
     steps, None all.
     """
 
@@ -72,11 +72,11 @@ class Line(Protocol):
         ...
 
     def bracketed(self, moved: np.ndarray | None) -> None:
-        """Told that slopes enclose the lengths looked for, and which samples had steps at the start."""
+        """Called when slopes bracket all lengths, with the samples that had steps at the start."""
         ...
 
     def point(self, lengths: np.ndarray | None) -> ProximalPoint:
-        """The proximal points where the search has ended, of which these are the lengths."""
+        """The proximal points at the final lengths."""
         ...
 
 
@@ -88,7 +88,7 @@ class Losses(Protocol):
     def line(
         self, at: Any, tau: np.ndarray, anchor: np.ndarray, scores: np.ndarray, moves: np.ndarray | None
     ) -> Line:
-        """The losses of the groups `at` at scores + t moves; without moves, at the scores alone."""
+        """The losses of the groups `at` at scores + t moves; without moves, at the scores only."""
         ...
 
 
@@ -100,7 +100,7 @@ class Geometry(Protocol):
         ...
 
     def image(self, steps: np.ndarray, moved: np.ndarray | None = None) -> np.ndarray:
-        """The weights that steps make, over the samples that have moved if that is known."""
+        """The weights of the given steps, over the samples that have moved if that is known."""
         ...
 
     def directions(self, newton: NewtonSteps, at: Any) -> np.ndarray:
@@ -109,17 +109,17 @@ class Geometry(Protocol):
 
 
 class NewtonSteps:
-    """State of the method: weights, their scores, anchor, tau, and the best of both sides.
+    """State of the method: weights, their scores, anchor, tau, and the best points of both objectives.
 
     Parameters
     ----------
     losses : Losses
     geometry : Geometry
     weights : ndarray of shape (G, k, D)
-        To start from.
+        The first weights.
     anchor : ndarray of shape (G, k, n)
     tau : float
-        The first one.
+        The first tau.
     """
 
     def __init__(
@@ -136,21 +136,21 @@ class NewtonSteps:
         self.tau = np.full(len(weights), float(tau))
         self.distance, self.gap = np.empty(len(weights)), np.empty(len(weights))
         self.shares, self.gradients = np.empty_like(anchor), np.empty_like(weights)
-        self.begin()
+        self.restart()
 
-    def begin(self) -> None:
-        """Compute the scores of the weights, and forget what was found with others.
+    def restart(self) -> None:
+        """Compute the scores of the weights, and reset both bounds.
 
-        The dual values of the first steps may be far below that of no steps at all, which is zero.
+        The dual objective of the first steps may be far below that of zero shares, which is zero.
         """
         G = len(self.W)
         self.primal, self.dual = np.full(G, np.inf), np.full(G, -np.inf)
         self.best_W, self.best_shares = np.zeros_like(self.W), self.losses.zero_shares.copy(order="K")
         self.scores = self.geometry.scores(self.W)
-        self._settle(ALL)
+        self._evaluate(ALL)
 
     def run(self, at: np.ndarray, n_steps: int, targets: tuple[float, float]) -> None:
-        """Take up to so many steps on each group; one whose gap is at most its target rests.
+        """Take up to `n_steps` steps on each group whose gap is above its target.
 
         The target of a group is targets[0] times its objective plus targets[1].
         """
@@ -162,20 +162,20 @@ class NewtonSteps:
             at = at[self.step(ALL if len(at) == len(self.W) else at)]
 
     def step(self, at: Any) -> np.ndarray:
-        """One Newton step on each of the groups, whose anchors move first where F is minimised well enough.
+        """One Newton step on each group; the anchor moves first where F is minimised well enough.
 
-        Returns which of them another step may help.
+        Returns which groups another step may improve.
         """
         solved = self.distance[at] <= SOLVED * self.gap[at]
         if solved.any():
             now = ALL if at is ALL and solved.all() else np.arange(len(self.W))[at][solved]
             self._put("anchor", now, self.shares[now])
             self.tau[now] = np.maximum(SHRINK * self.tau[now], self.least)
-            self._settle(now)
+            self._evaluate(now)
         directions = self.geometry.directions(self, at)
-        W, rest = self.W[at], self.gradients[at]
-        first, start, growth = sums(rest, directions), sums(W, directions), sums(directions, directions)
-        # Rounding has eaten a direction that does not fall; a new anchor may help.
+        W, gradients = self.W[at], self.gradients[at]
+        first, start, growth = sums(gradients, directions), sums(W, directions), sums(directions, directions)
+        # A direction that does not fall is rounding; a new anchor may help.
         falls = first < 0.0
         if falls.any():
             moves = self.geometry.scores(directions)
@@ -188,20 +188,20 @@ class NewtonSteps:
             each = lengths[:, None, None]
             self.W[at] = W + each * directions
             self.scores[at] += each * moves
-            self._settle(at, line.point(lengths))
+            self._evaluate(at, line.point(lengths))
         return falls | solved
 
-    def _settle(self, at: Any, found: ProximalPoint | None = None) -> None:
-        """Compute both objectives at the weights and their proximal shares, and keep the best of each."""
+    def _evaluate(self, at: Any, found: ProximalPoint | None = None) -> None:
+        """Compute both objectives at the weights and their proximal shares, and store the best of each."""
         if found is None:
             line = self.losses.line(at, self.tau[at], self.anchor[at], self.scores[at], None)
             found = line.point(None)
         W, image = self.W[at], self.geometry.image(found.steps, found.moved)
-        rest = W - image
-        self.distance[at], self.gap[at] = half_squares(rest), found.losses - found.means
+        gradients = W - image
+        self.distance[at], self.gap[at] = half_squares(gradients), found.losses - found.means
         self.moved = found.moved
         self._put("shares", at, found.shares)
-        self._put("gradients", at, rest)
+        self._put("gradients", at, gradients)
         numbers = np.arange(len(self.W))[at]
         primal, dual = half_squares(W) + found.losses, found.values - half_squares(image)
         lower, higher = primal < self.primal[at], dual > self.dual[at]
@@ -213,7 +213,7 @@ class NewtonSteps:
             self._put("best_shares", now, found.shares if higher.all() else found.shares[higher])
 
     def _put(self, name: str, at: Any, value: np.ndarray) -> None:
-        """Set an array at some groups; where there is one group, the value itself is taken, not a copy."""
+        """Set an array at some groups; a single group stores the value without a copy."""
         if at is ALL and len(self.W) == 1:
             setattr(self, name, value)
         else:
@@ -227,16 +227,16 @@ def roots_of_slopes(
     *,
     tries: int = 60,
 ) -> np.ndarray:
-    """Lengths at which convex functions are nearly flat along a line: at |slope| <= FLAT |first|.
+    """Lengths at which convex functions are nearly flat along a line: |slope| <= FLAT |first|.
 
     Parameters
     ----------
     slope : callable
-        (lengths, which) -> the slopes of the functions `which` at these lengths; they never fall.
+        (lengths, which) -> the slopes of the functions `which` at these lengths; they are nondecreasing.
     first : ndarray
-        The slopes at zero. One that is not negative has the length zero.
+        The slopes at zero. A function with a nonnegative slope has the length zero.
     enclosed : callable
-        Called where all lengths that are looked for lie between two slopes of different sign.
+        Called when all lengths are bracketed by slopes of different sign.
     tries : int, default=60
     """
     lengths, low, high = np.ones(len(first)), np.zeros(len(first)), np.full(len(first), np.inf)
@@ -262,7 +262,7 @@ def roots_of_slopes(
         else:
             inside = open[bounded]
             lengths[open[~bounded]] *= 2.0
-        # Halving in between, or a slope that jumps would hold one end for long.
+        # Bisection every third time; a slope that jumps would keep one end for long.
         share = at_low[inside] / (at_low[inside] - at_high[inside]) if attempt % 3 < 2 else 0.5
         lengths[inside] = low[inside] + (high[inside] - low[inside]) * np.minimum(np.maximum(share, 0.1), 0.9)
     return lengths
@@ -281,9 +281,9 @@ def half_squares(a: np.ndarray) -> np.ndarray:
 
 
 def solve_scaled(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Solve a definite system whose columns differ in scale: its diagonal is brought to one.
+    """Solve a definite system whose columns differ in scale; its diagonal is scaled to one.
 
-    The lower part of `matrix`, which is overwritten, is read.
+    The lower part of `matrix` is read and overwritten.
     """
     scale = 1.0 / np.sqrt(np.diagonal(matrix))
     matrix *= scale

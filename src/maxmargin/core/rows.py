@@ -1,15 +1,14 @@
-"""One view of the rows of X, dense or CSR, and their products with vectors and matrices, compiled.
+"""One view of the rows of X, dense or CSR, and their compiled products with vectors and matrices.
 
-Row i of X is the pairs ``(indices[k - dense * indptr[i]], data[k])`` for k from
-``indptr[i]`` to ``indptr[i + 1]``. A dense matrix is the case in which all rows share
-one index array 0..D-1 (``dense = 1``), a CSR matrix the case ``dense = 0``. ``data`` is the
-user's own memory, and so are int32 column indices, reinterpreted as unsigned, which spares the
-loops numpy's negative-index wrap-around. int64 indices are narrowed to 32 bits, so that each loop
-is compiled for one width; only a matrix of more than 2^32 columns keeps them.
+Row i of X is the pairs ``(indices[k - dense * indptr[i]], data[k])`` for k from ``indptr[i]`` to ``indptr[i +
+1]``. In a dense matrix all rows share one index array 0..D-1 (``dense = 1``); a CSR matrix has ``dense = 0``.
+``data`` is the user's own memory, and so are int32 column indices, viewed as unsigned, so that loops do not
+test for negative indices. int64 indices are narrowed to 32 bits, so that each loop is compiled for one width;
+only a matrix of more than 2^32 columns keeps them.
 
-Products come in two forms: with a vector, for loops over one label at a time, and with a
-feature-major matrix (one contiguous row per feature), for loops over all labels of a sample at
-once. The last entry (row) of the weights belongs to a constant feature of value `bias`.
+Products come in two forms: with a vector, for loops over one label at a time, and with a feature-major matrix
+(one contiguous row per feature), for loops over all labels of a sample. The last entry (row) of the weights
+belongs to a constant feature of value `bias`.
 """
 
 from __future__ import annotations
@@ -39,18 +38,18 @@ from maxmargin.core.threads import run_threads
 
 # More columns than 32 bits can count.
 WIDE = 1 << 32
-# A dense matrix with at most this part of nonzeros is worked on without its zeros, in up to a fifth of its
-# memory (12 bytes a nonzero), and some rows that tell.
+# A dense matrix with at most this part of nonzeros is converted to CSR, which takes up to a fifth of its
+# memory (12 bytes per nonzero); the part is estimated on PROBED rows.
 FEW_NONZEROS, PROBED = 0.1, 256
 # Nonzeros squared at a time.
-PIECE = 1 << 17
+CHUNK = 1 << 17
 # Digits of the largest number whose square, summed over many, is still finite.
 LARGEST_DIGITS = 140
-# Cache lines of a row that are asked for ahead of their use.
+# Cache lines of a row that are prefetched.
 LINES = 32
-# Columns of weights that are summed at a time, in registers, and a cache line of them. As wide as registers
-# hold (14 of eight floats): a row of weights is then read in one go, on RCV1 in half the time of four groups.
-# Half as many for what is left over and for one of two threads; every other size is a loop more to compile.
+# Columns of weights that are summed at a time, in registers, and a cache line of them. The widest group fills
+# the registers (14 of eight floats): a row of weights is then read at once, on RCV1 in half the time of four
+# groups. Half as many for the rest and for one of two threads; every other size is another loop to compile.
 WIDEST, HALF, GROUP, LINE = (0,) * 112, (0,) * 64, (0,) * 32, (0,) * 16
 # Three lines, for the other one of two threads.
 THREE_LINES = (0,) * 48
@@ -58,7 +57,7 @@ ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
 
 
 class RowArrays(NamedTuple):
-    """The rows of X as compiled loops see them."""
+    """The rows of X as arguments of compiled loops."""
 
     data: np.ndarray
     indices: np.ndarray
@@ -73,12 +72,12 @@ def readonly(array: np.ndarray) -> np.ndarray:
     return view
 
 
-def check_digits(reach: float, *factors: float) -> None:
-    """Refuse a largest score and its factors whose squared product leaves floating point."""
-    if not sum(math.log10(max(x, 1.0)) for x in (reach, *factors)) <= LARGEST_DIGITS:
+def check_digits(largest: float, *factors: float) -> None:
+    """Refuse a largest norm and factors whose squared product overflows."""
+    if not sum(math.log10(max(x, 1.0)) for x in (largest, *factors)) <= LARGEST_DIGITS:
         raise ValueError(
-            f"X (or intercept_scaling, or its kernel) holds a value of size {reach:.3g}; with this C its "
-            "square is beyond floating point. Scale the features, or take a smaller C."
+            f"X (or intercept_scaling, or its kernel) contains a value of size {largest:.3g}; with this C "
+            "its square overflows. Scale the features, or use a smaller C."
         )
 
 
@@ -118,7 +117,7 @@ class Rows:
         return RowArrays(self.data, self.indices, self.indptr, np.int64(self.dense))
 
     def with_values(self, values: np.ndarray) -> Rows:
-        """The same pattern with other values, one for every entry of `data`."""
+        """The same pattern with other values, one per entry of `data`."""
         X = values.reshape(self.shape) if self.dense else _like(self.matrix, values)
         return replace(self, data=readonly(values), matrix=X)
 
@@ -129,9 +128,9 @@ class Rows:
         )
         return replace(self, indices=readonly(indices), shape=X.shape, matrix=X)
 
-    def check_digits(self, bias: float, pull: float) -> None:
-        """Refuse rows of which multiples that sum up to `pull` have a square beyond floating point."""
-        check_digits(math.sqrt(float(self.squared_norms().max(initial=0.0)) + bias**2), pull)
+    def check_digits(self, bias: float, mass: float) -> None:
+        """Refuse rows whose multiples, of total weight `mass`, have a square that overflows."""
+        check_digits(math.sqrt(float(self.squared_norms().max(initial=0.0)) + bias**2), mass)
 
     def squared_norms(self, n_threads: int = 1) -> np.ndarray:
         """Squared Euclidean norm of every row, in float64."""
@@ -141,8 +140,8 @@ class Rows:
                 return np.vecdot(X, X)
             return np.einsum("ij,ij->i", X, X, dtype=np.float64)
         sums = np.zeros(self.shape[0])
-        # Some rows at a time, so that the squares of a large matrix are never all there at once.
-        cuts = np.searchsorted(self.indptr, np.arange(0, self.indptr[-1] + PIECE, PIECE))
+        # In chunks, so that the squares of a large matrix never exist all at once.
+        cuts = np.searchsorted(self.indptr, np.arange(0, self.indptr[-1] + CHUNK, CHUNK))
         parts = pairwise(np.unique(np.append(cuts, self.shape[0]).clip(0, self.shape[0])))
 
         def work(part: tuple[np.int64, np.int64]) -> None:
@@ -158,7 +157,7 @@ class Rows:
 
 
 def without_zeros(X: Any) -> Any:
-    """A dense matrix of almost only zeros as a CSR matrix of its nonzeros; any other as it is."""
+    """A dense matrix of almost only zeros as CSR; any other matrix as it is."""
     if sp.issparse(X):
         return X
     probe = X[:: max(1, len(X) // PROBED)]
@@ -188,8 +187,8 @@ def _dot_dense(data, start, d, w, total):
 
 @helper(hot=True)
 def _dot_sparse(data, indices, start, stop, w, total):
-    # Four running sums by hand: vectorised gathers are slower than scalar loads. Unsigned
-    # positions, or every access would test for a negative index.
+    # Four sums by hand: vectorised gathers are slower than scalar loads. Positions are unsigned, or every
+    # access would test for a negative index.
     a = b = c = w.dtype.type(0)
     k, end = np.uint64(start), np.uint64(stop)
     while k + FOUR <= end:
@@ -256,7 +255,7 @@ def row_scores(rows, i, bias, W, lo, hi, scores):
     while at + len(WIDEST) <= end:
         _scores_in_lanes(rows, i, bias, W, at, WIDEST, scores)
         at += len(WIDEST)
-    # The last columns with some before them, whose scores come out the same again.
+    # The last group overlaps the one before; its scores are computed again with the same result.
     while at + len(GROUP) < end and many:
         at = min(at, end - len(HALF))
         _scores_in_lanes(rows, i, bias, W, at, HALF, scores)
@@ -279,7 +278,7 @@ def row_scores(rows, i, bias, W, lo, hi, scores):
 
 @helper(reorder=True, hot=True)
 def line_scores(rows, i, bias, W, scores):
-    """scores = (x_i, bias)' W for a W whose rows are whole lines, in as few readings of the row as can be."""
+    """scores = (x_i, bias)' W for a W whose rows are whole cache lines, with few readings of the row."""
     at, end = 0, W.shape[1]
     while at < end:
         if end - at >= len(WIDEST):
@@ -331,7 +330,7 @@ def vector_product(t, G, product):
 
 @helper(reorder=True, hot=True)
 def row_outer(rows, i, bias, step, lo, hi, W):
-    """W[:, lo:hi] += (x_i, bias) step[lo:hi]'; sixteen columns without a step are left as they are."""
+    """W[:, lo:hi] += (x_i, bias) step[lo:hi]'; groups of sixteen columns without a step are skipped."""
     data, indices, indptr, dense = rows
     shift = dense * indptr[i]
     at, end = np.int64(lo), np.int64(hi)
@@ -394,7 +393,7 @@ def row_column_add(rows, i, bias, step, k, W):
 
 @helper(hot=True)
 def prefetch_row(rows, r):
-    """Ask for the beginning of a row."""
+    """Prefetch the beginning of a row."""
     data, indices, indptr, dense = rows
     first, last = indptr[r], indptr[r + 1]
     line = 64 // data.itemsize
@@ -430,11 +429,10 @@ def row_product(rows, i, j, bias):
 
 @helper(reorder=True)
 def scatter_rows(rows, start, length, d, V, columns, seen, stamp):
-    """V = sum_t x_t d_t' over the rows start..start + length - 1; returns how many columns it touched.
+    """V = sum_t x_t d_t' over the rows start..start + length - 1; return the number of columns touched.
 
-    V (features x K) is a workspace. ``seen[c] == stamp`` marks the columns of X that were touched,
-    `columns` lists them; a row of V is overwritten on its first touch, so nothing has to be
-    cleared between calls.
+    V (features x K) is a workspace. ``seen[c] == stamp`` marks the columns of X that were touched, and
+    `columns` lists them; a row of V is overwritten on its first touch, so nothing is cleared between calls.
     """
     data, indices, indptr, dense = rows
     K = d.shape[1]
@@ -480,15 +478,15 @@ def subtract_scattered(scale, V, columns, touched, W):
 
 
 @helper
-def shuffle(turn, size, draws, cursor):
-    """Shuffle turn[:size] (Fisher-Yates) by the numbers of `draws` that follow `cursor`.
+def shuffle(order, size, draws, cursor):
+    """Shuffle order[:size] (Fisher-Yates) with the numbers of `draws` that follow `cursor`.
 
-    `draws` holds 32-bit numbers, a power of two of them, and is read round and round.
-    Returns the position of the last one used.
+    `draws` holds 32-bit numbers, a power of two of them, and is read cyclically. Returns the position of the
+    last one used.
     """
     mask = draws.shape[0] - 1
     for u in range(size - 1, 0, -1):
         cursor += 1
         v = np.int64((np.uint64(draws[cursor & mask]) * np.uint64(u + 1)) >> np.uint64(32))
-        turn[u], turn[v] = turn[v], turn[u]
+        order[u], order[v] = order[v], order[u]
     return cursor

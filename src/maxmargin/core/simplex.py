@@ -1,20 +1,20 @@
-"""One-block calculus of the dual block methods, for any model whose block is a simplex.
+"""Steps on one block of the dual, for any model whose block is a simplex.
 
-Block i of the dual is a point alpha of the simplex over c answers. With the loss-augmented
-margins H (one per answer) and the curvature kappa of the block, moving alpha by a zero-sum
-vector delta changes the dual objective, per unit of the sample's cost, by exactly
+Block i of the dual is a point alpha of the simplex over c answers. With the loss-augmented margins H (one per
+answer) and the curvature kappa of the block, a change of alpha by a zero-sum vector delta changes the dual
+objective, per unit of the sample's cost, by exactly
 
     delta.H - kappa/2 |delta|^2.
 
-All functions work on flat vectors of length c in place and return what the caller needs to
-account for the move. Two kinds of state occur: alpha itself, and log alpha for the entropic
-steps, which therefore never lose a coordinate. H may be shifted by any constant.
+All functions work in place on vectors of length c and return the numbers that the caller needs to update its
+sums. There are two kinds of state: alpha itself, and log alpha for the entropic steps, which therefore never
+lose a coordinate. H may be shifted by any constant.
 
 Numbers in brackets are equations of Mohapatra et al. 2016.
 
-Conventions: `H` margins, `alpha` the block, `new` the block after the step, `kappa`
-curvature, `tau` temperature; ties go to the lowest index; kappa = 0 (a zero row) makes the
-block linear, so the step goes to the best vertex.
+Conventions: `H` margins, `alpha` the block, `new` the block after the step, `kappa` curvature, `tau`
+temperature; ties go to the lowest index; kappa = 0 (a zero row) makes the block linear, so the step goes to
+the best vertex.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import math
 
 from maxmargin.core.jit import helper
 
-# Below this curvature H / kappa may overflow; the block is linear to any precision that counts.
+# Below this curvature H / kappa may overflow; the block is treated as linear.
 FLAT = 1e-30
 
 
@@ -136,9 +136,9 @@ def log_floor(log_new, c, floor):
 def linearized_step(log_alpha, alpha, H, c, kappa, tau, safeguard, truncation, log_target, log_new):
     """Partial linearization: exact line search (10) towards the softmax target (9).
 
-    With `safeguard` the Frank-Wolfe vertex is tried as well and the larger predicted gain
-    wins. The step stays below 1 - truncation, so that no coordinate is lost. At tau = 0, or
-    when the softmax underflows, the target is the vertex.
+    With `safeguard` the Frank-Wolfe vertex is tried as well and the larger predicted gain wins. The step
+    stays below 1 - truncation, so that no coordinate becomes zero. At tau = 0, or if the softmax underflows,
+    the target is the vertex.
     """
     interior = tau > 0.0 and softmax_target(log_alpha, H, c, tau, log_target)
     slope, squared_length = 0.0, 0.0
@@ -176,11 +176,10 @@ def exponentiated_step(log_alpha, H, c, tau, log_new):
 def weston_watkins_step(alpha, H, c, truth, kappa, new):
     """Best block of the Weston-Watkins dual: 0 <= alpha_k <= 1 for k != truth, H_truth = 0.
 
-    alpha_truth = 1 - sum of the others, so that delta sums to zero here too, but the
-    quadratic is kappa/2 (|delta|^2 + (sum delta)^2) over the others. Its minimiser is
-    clip(u_k - s, 0, 1) with u_k = alpha_k + S + H_k / kappa, where S is the old and s the new
-    sum; s - sum_k clip(u_k - s, 0, 1) increases in s and is solved by Newton steps kept
-    inside a bracket.
+    alpha_truth = 1 - sum of the others, so delta sums to zero as well, but the quadratic is kappa/2
+    (|delta|^2 + (sum delta)^2) over the others. Its minimiser is clip(u_k - s, 0, 1) with u_k = alpha_k + S +
+    H_k / kappa, where S is the old and s the new sum. s - sum_k clip(u_k - s, 0, 1) increases in s; its root
+    is found by Newton steps inside a bracket.
     """
     if kappa < FLAT:
         total = 0.0

@@ -1,6 +1,6 @@
-"""The check that the index arrays of a sparse matrix stay inside of it.
+"""Check that the index arrays of a sparse matrix stay inside the matrix.
 
-SciPy's own code and compiled loops follow these arrays without looking; a wrong one ends the process.
+SciPy's own code and compiled loops follow these arrays without a check; a wrong index crashes the process.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def check_format(matrix: Any, name: str) -> Any:
 
 
 def _fault(matrix: Any) -> str | None:
-    """What is wrong with the index arrays, if anything is."""
+    """A description of what is wrong with the index arrays, or None."""
     if matrix.format == "coo":
         axes = zip(("row", "col"), matrix.coords, matrix.shape, strict=False)
         return next(filter(None, (_wrong_index(*axis, len(matrix.data)) for axis in axes)), None)

@@ -1,11 +1,10 @@
-"""What a fitted object is made of: the words in which a class declares it, in a table `STATE`.
+"""Declarations of what a fitted object holds, in a table `STATE` of its class.
 
-`State({"coef_": floats("n_labels", "n_features"), "n_features_in_": Whole(size="n_features"), ...})`
-says of every attribute what it may hold. Sizes have names; a name stands for the same number in an
-object and in all its parts, so that arrays that belong together fit together. What two attributes
-must agree on beyond that is a `rule`. A model file holds what is declared and nothing else:
-`io.checked` holds models to their tables before they are written and after they were read.
-Parameters are not declared here, an estimator has constraints for them.
+`State({"coef_": floats("n_labels", "n_features"), "n_features_in_": Whole(size="n_features"), ...})` declares
+every attribute. Sizes have names; a name stands for the same number in an object and in all its parts, so
+that arrays that belong together fit together. A `rule` checks what attributes must agree on beyond sizes. A
+model file holds only what is declared: `io.checked` checks models before they are written and after they are
+read. Parameters are not declared here, because an estimator has constraints for them.
 """
 
 from __future__ import annotations
@@ -14,28 +13,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# No weight of a sound model comes near; products of such numbers are finite.
+# Far above any weight of a sound model; products of such numbers are finite.
 LARGEST = 1e100
-# Whole numbers up to here are exact as floats and safe as machine integers.
+# Integers up to this are exact as floats.
 MOST = 2**53
-# Letters of the names of the solvers that ran.
+# Most letters of the names of solvers.
 LONGEST_NAME = 200
 FLOATS = ("f8", "f4")
 DOUBLE = ("f8",)
 
 
 class Sizes(dict[str, int]):
-    """The numbers that names of sizes stand for."""
+    """The numbers of named sizes."""
 
     def fix(self, name: str, number: int) -> None:
-        """Let a name stand for a number, which must be the one it stands for already, if any."""
+        """Set a size to a number, which must equal an earlier one."""
         if self.setdefault(name, number) != number:
             raise ValueError(f"{name} is {self[name]} elsewhere and {number} here")
 
 
 @dataclass(frozen=True)
 class Field:
-    """One attribute; those of one `group` are there together or not at all."""
+    """One attribute; those of one `group` are all present or all absent."""
 
     group: str = field(default="", kw_only=True)
     none: bool = field(default=False, kw_only=True)
@@ -43,11 +42,10 @@ class Field:
 
 @dataclass(frozen=True)
 class Array(Field):
-    """Numbers from `low` to `high`; a size as `high` is the first number beyond them.
+    """Numbers from `low` to `high`; a size as `high` is an exclusive bound.
 
-    Where the attribute `when` is false, the array is empty. NaN and infinity are numbers of an
-    array that is not `finite` only. A `packed` array is one that compiled loops take as it is: rows
-    after rows. None in the shape is any size.
+    If the attribute `when` is false, the array is empty. NaN and infinity are allowed only if it is not
+    `finite`. A `packed` array is C-contiguous, as compiled loops take it. None in the shape is any size.
     """
 
     shape: tuple[str | int | None, ...]
@@ -65,7 +63,7 @@ def floats(*shape: str | int | None, dtypes: tuple[str, ...] = FLOATS, **more: A
 
 
 def indices(*shape: str | int, below: str | float = MOST, **more: Any) -> Array:
-    """An array of whole numbers from 0 on, below a size."""
+    """An array of integers from 0 to below a size."""
     return Array(shape, ("i8", "i4"), 0, below, **more)
 
 
@@ -83,17 +81,17 @@ class Weights(Field):
 
 @dataclass(frozen=True)
 class Samples(Field):
-    """Rows of numbers, dense or CSR, whose shape a rule looks at."""
+    """Rows of numbers, dense or CSR, whose shape the rule checks."""
 
 
 @dataclass(frozen=True)
 class Ruled(Field):
-    """A value that the rule alone looks at."""
+    """A value that only the rule checks."""
 
 
 @dataclass(frozen=True)
 class LabelNames(Field):
-    """A vector of names: numbers, texts, or objects that are such (or tuples of them)."""
+    """A vector of names: numbers, texts, or objects of these (or tuples of them)."""
 
     size: str
     least: int = 1
@@ -101,14 +99,14 @@ class LabelNames(Field):
 
 @dataclass(frozen=True)
 class Names(Field):
-    """A vector of texts as scikit-learn keeps the names of features."""
+    """A vector of texts, as scikit-learn stores the names of features."""
 
     size: str
 
 
 @dataclass(frozen=True)
 class Whole(Field):
-    """A whole number; `size` is a name that stands for it."""
+    """An integer; `size` is the name of the size that it fixes."""
 
     low: int = 0
     high: int = MOST
@@ -117,7 +115,7 @@ class Whole(Field):
 
 @dataclass(frozen=True)
 class Number(Field):
-    """A number from `low` to `high`; NaN and infinity only if it need not be `finite`."""
+    """A number from `low` to `high`; NaN and infinity only if it is not `finite`."""
 
     low: float = -LARGEST
     high: float = LARGEST
@@ -146,7 +144,7 @@ def chosen(*values: Any, **more: Any) -> Chosen:
 
 @dataclass(frozen=True)
 class Checked(Field):
-    """A value of which a function says what is wrong with it, or None."""
+    """A value checked by a function that returns a complaint or None."""
 
     complaint: Callable[[Any], str | None]
 
@@ -161,7 +159,7 @@ class Numbered(Field):
 
 @dataclass(frozen=True)
 class Several(Field):
-    """A list of values of one sort, as many as a size says."""
+    """A list of values of one kind, as many as a size."""
 
     item: Field
     size: str = ""
@@ -169,15 +167,12 @@ class Several(Field):
 
 @dataclass(frozen=True)
 class History(Field):
-    """A list of records: dicts of words to numbers, and the name of a solver."""
+    """A list of records: dicts of numbers by name, and the name of a solver."""
 
 
 @dataclass(frozen=True)
 class Part(Field):
-    """An object of one of the named classes, which has a table of its own.
-
-    One that stands `apart` has sizes of its own too.
-    """
+    """An object of one of the named classes, which has a table of its own, and perhaps its `own_sizes`."""
 
     classes: tuple[str, ...]
     own_sizes: bool = False
@@ -196,20 +191,22 @@ class State:
     """The attributes of a class, and what they must agree on (a rule raises ValueError).
 
     `removed` lists parameters that only files of earlier versions hold (None), and removed values of a
-    parameter with their replacements.
+    parameter with their replacements. `renamed` lists deprecated parameters, which are None unless set, with
+    their new names, and deprecated values of a parameter with the new ones.
     """
 
     fields: Mapping[str, Field]
     rule: Rule | None = None
     parameters: Mapping[str, Field] = field(default_factory=dict)
     removed: Mapping[str, Mapping[Any, str] | None] = field(default_factory=dict)
+    renamed: Mapping[str, Mapping[Any, str] | str] = field(default_factory=dict)
 
 
 def _no_name(value: Any) -> str | None:
     return None if type(value) is str and len(value) <= LONGEST_NAME else "the names of solvers were expected"
 
 
-# What a run of `core.loop` leaves behind, and scikit-learn's reading of X.
+# Attributes of a run of `core.loop`, and scikit-learn's attributes of X.
 OUTCOME: dict[str, Field] = {
     "primal_objective_": Number(finite=False, group="outcome"),
     "dual_objective_": Number(finite=False, group="outcome"),
@@ -222,5 +219,5 @@ INPUT: dict[str, Field] = {
     "n_features_in_": Whole(size="n_features"),
     "feature_names_in_": Names("n_features", group="names"),
 }
-# Of an estimator that may know the columns of a table by name.
+# Attributes of an estimator that may store the columns of a table by name.
 ROWS: dict[str, Field] = {**INPUT, "_table": part("NamedColumns", group="table")}

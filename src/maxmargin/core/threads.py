@@ -18,27 +18,28 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-# Multiply-adds from which products take as many threads as BLAS would: a tenth of a second.
+# Multiply-adds of a tenth of a second; larger products use as many threads as BLAS would. Idle BLAS threads
+# spin and slow down others, so smaller ones use one.
 LARGE = 2e9
 
-# Where Linux says what a container may use.
+# Files with the memory limit of a Linux container.
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 # Bytes of a cache line.
 CACHE_LINE = 64
 
-# Seconds after which a thread without work ends: few, as the end of the process waits for it, but many times
-# what it takes to start one.
+# Seconds after which an idle thread ends: few, because the end of the process waits for it, but many times
+# what starting a thread takes.
 IDLE = 0.05
 
 T = TypeVar("T")
 R = TypeVar("R")
-# Something to do, which returns what has to be done after it.
+# A callable that returns the tasks to run after it.
 Task = Callable[[], Iterable[Any]]
 
 
 def count_threads(n_jobs: int | None) -> int:
-    """Number of threads that `n_jobs` asks for (None: 1, -1: all cores, -2: all but one)."""
+    """Number of threads for `n_jobs` (None: 1, -1: all cores, -2: all but one)."""
     if n_jobs is None:
         return 1
     if n_jobs == 0:
@@ -48,7 +49,7 @@ def count_threads(n_jobs: int | None) -> int:
 
 
 def run_threads(task: Callable[[T], R], parts: Iterable[T], n_threads: int) -> list[R]:
-    """Run `task` on every part, see `run_tasks`; the answers come in the order of the parts."""
+    """Run `task` on every part, see `run_tasks`; results keep the order of the parts."""
     parts = list(parts)
     answers: list[Any] = [None] * len(parts)
 
@@ -61,11 +62,11 @@ def run_threads(task: Callable[[T], R], parts: Iterable[T], n_threads: int) -> l
 
 
 def run_tasks(tasks: Iterable[Task], n_threads: int) -> None:
-    """Run tasks and what they return: the calling thread takes one after the other, and so do its helpers.
+    """Run tasks, and the tasks that they return, on the calling thread and its helper threads.
 
-    Tasks that a task returns come after all that are there already. Helpers that have not begun when nothing
-    is left are not waited for. After an error or Ctrl-C no task is begun, and those that were are waited for,
-    so that no thread writes into arrays that the caller goes on to read.
+    Returned tasks are appended to the queue. Helpers that have not started when the queue is empty are not
+    awaited. After an error or Ctrl-C no further task starts, and running ones are awaited, so that no thread
+    writes to arrays that the caller reads afterwards.
     """
     queue = _Queue(tasks)
     try:
@@ -83,20 +84,20 @@ def run_tasks(tasks: Iterable[Task], n_threads: int) -> None:
 
 
 class _Queue:
-    """Tasks that are left, how many are at work, and whether no more may begin."""
+    """Waiting tasks, the number of running ones, and whether more may start."""
 
     def __init__(self, tasks: Iterable[Task]) -> None:
         self.left, self.busy, self.closed = deque(tasks), 0, False
-        # Ctrl-C may leave a `with` block of a Condition locked for good, and not one of its lock.
+        # Ctrl-C may leave a `with` block of a Condition locked forever, but not one of its lock.
         self.lock = RLock()
         self.changed = Condition(self.lock)
-        # Threads that help the caller, and what they raised.
+        # Helpers at work, and the exceptions that they raised.
         self.helping, self.errors = 0, list[BaseException]()
-        # What holds for the caller, such as whether loops run as plain Python, holds for its helpers.
+        # Helpers run in the context of the caller, for example with interpreted loops.
         self.context = copy_context()
 
     def work(self) -> None:
-        """Take tasks until none is left and none at work can return any."""
+        """Run tasks until none is waiting and no running one can return any."""
         try:
             while (task := self._take()) is not None:
                 self._done(task())
@@ -120,7 +121,7 @@ class _Queue:
             self.changed.notify_all()
 
     def wait(self) -> None:
-        """Wait until no helper is at work."""
+        """Wait until no helper is working."""
         with self.lock:
             self.changed.wait_for(lambda: not self.helping)
 
@@ -144,15 +145,15 @@ class _Queue:
 class _Helpers:
     """Threads that help the callers of `run_tasks`: together at most one fewer than there are cores.
 
-    Only a call that asks for more threads than cores gets them, and they end with it. An idle thread serves
-    the next call, since starting one takes longer, and ends after `IDLE` seconds.
+    A call that requests more threads than cores gets them, and they end with it. An idle thread serves the
+    next call, because starting a thread takes longer, and ends after `IDLE` seconds.
     """
 
     def __init__(self) -> None:
         self.lock = RLock()
         self.changed = Condition(self.lock)
         self.threads, self.busy = set[Thread](), 0
-        # A queue for every helper that is wanted and has not begun, and how many the calls at work asked for.
+        # A queue per wanted helper that has not started, and the number that each running call asked for.
         self.wanted, self.asked = deque[_Queue](), WeakKeyDictionary[_Queue, int]()
         self.usual = count_threads(-1) - 1
 
@@ -167,7 +168,7 @@ class _Helpers:
                 self._start()
 
     def dismiss(self, queue: _Queue) -> None:
-        """Let no further thread begin on the queue, and wait for those that have."""
+        """Let no further thread start on the queue, and wait for those that have started."""
         with self.lock:
             self.wanted = deque(each for each in self.wanted if each is not queue)
             self.asked.pop(queue, None)
@@ -195,7 +196,7 @@ class _Helpers:
                 self.busy -= 1
 
     def _next(self) -> _Queue | None:
-        """The next queue to work on; None for a thread that has to end."""
+        """The next queue to work on; None if the thread has to end."""
         with self.lock:
             self.changed.wait_for(lambda: self.wanted or self._surplus() > 0, IDLE)
             if not self.wanted or self._surplus() > 0:
@@ -208,7 +209,7 @@ class _Helpers:
             return queue
 
     def _surplus(self) -> int:
-        """Threads beyond those that may be there, or less than 0."""
+        """Number of threads above the limit, negative below it."""
         return len(self.threads) - max(self.usual, *self.asked.values(), 0)
 
 
@@ -226,11 +227,11 @@ def ranges(size: int, n_parts: int) -> list[tuple[int, int]]:
 
 
 class _Limit:
-    """BLAS libraries at one thread while anyone is inside: the first in sets it, the last out restores."""
+    """Holds BLAS libraries at one thread: the first entry sets it, the last exit restores the number."""
 
     def __init__(self, libraries: list[Any]) -> None:
         self.libraries = libraries
-        # A key for every entry and the thread that made it, and the numbers of threads before the first one.
+        # A key per entry with its thread, and the numbers of threads before the first one.
         self.inside, self.before = dict[object, int](), list[int]()
 
     def enter(self, key: object) -> None:
@@ -246,7 +247,7 @@ class _Limit:
 
 
 class _Blas:
-    """The number of threads of BLAS, which some libraries keep for the process and others for each thread."""
+    """The number of BLAS threads, which some libraries keep per process and others per thread."""
 
     def __init__(self) -> None:
         self.lock, self.shared, self.own = RLock(), _Limit([]), local()
@@ -273,12 +274,12 @@ class _Blas:
             return max(chain.from_iterable(numbers), default=1)
 
     def limit_this_thread(self) -> None:
-        """One thread for all that the calling thread does, where libraries keep a number for each."""
+        """Use one BLAS thread on the calling thread, for libraries with a number per thread."""
         with self.lock:
             self._limits()[1].enter(self)
 
     def forked(self) -> None:
-        """In a forked process, of all threads inside only the one that forked is left."""
+        """Remove the entries of threads that a forked process does not have."""
         self.lock.release()
         for key, thread in list(self.shared.inside.items()):
             if thread != get_ident():
@@ -298,7 +299,7 @@ _blas = _Blas()
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Hold BLAS at one thread, so that results do not depend on how many threads it may have."""
+    """Hold BLAS at one thread, so that results do not depend on its number of threads."""
     key = object()
     try:
         _blas.enter(key)
@@ -308,9 +309,9 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def product_threads(multiply_adds: float, n_threads: int = 1) -> int:
-    """Number of threads for products of a given size: for large ones at least as many as BLAS may have.
+    """Number of threads for products of a given size: for large ones at least the number of BLAS threads.
 
-    They are for `run_threads` over parts whose sizes do not depend on their number, with `one_blas_thread`.
+    Use it for `run_threads` over parts whose sizes do not depend on it, with `one_blas_thread`.
     """
     return max(n_threads, _blas.allowed()) if multiply_adds > LARGE else n_threads
 
@@ -349,7 +350,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def transpose(matrix: np.ndarray, answer: np.ndarray, n_threads: int) -> None:
-    """Write matrix.T into `answer`, by `n_threads` threads that share its longer side."""
+    """Write matrix.T into `answer` on `n_threads` threads, which divide its longer side."""
     source, target = (matrix, answer.T) if len(matrix) > len(answer) else (matrix.T, answer)
 
     def copy(part: tuple[int, int]) -> None:
@@ -369,8 +370,8 @@ def aligned_zeros(
 ) -> np.ndarray:
     """Zeros that start on a cache line, with columns added up to a multiple of `multiple`.
 
-    With 16 every row starts on a cache line. Several threads share the work of writing them. They lie in
-    `room`, a flat array made by `aligned_empty`, where that is given and large enough.
+    With a multiple of 16 every row starts on a cache line. Several threads write them together. They use the
+    memory of `buffer`, a flat array from `aligned_empty`, if that is given and large enough.
     """
     width = -(-n_columns // multiple) * multiple
     size = n_rows * width * np.dtype(dtype).itemsize
@@ -385,7 +386,7 @@ def aligned_zeros(
 
 
 def aligned_empty(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Room for an array that starts on a cache line, see `_aligned`."""
+    """An uninitialised array that starts on a cache line, see `_aligned`."""
     return _aligned(np.empty, shape, dtype)
 
 
@@ -393,14 +394,14 @@ def _aligned(make: Callable[..., np.ndarray], shape: int | tuple[int, ...], dtyp
     """An array that starts on a cache line."""
     item = np.dtype(dtype).itemsize
     size = math.prod(np.atleast_1d(shape).tolist())
-    # Of the same type: scipy copies what it takes for a small part of another array.
+    # Of the same dtype: SciPy copies what looks like a small part of another array.
     raw = make(size + CACHE_LINE // item, dtype)
     start = -raw.ctypes.data % CACHE_LINE // item
     return raw[start : start + size].reshape(shape)
 
 
 def memory() -> float:
-    """Bytes of memory of this machine, or of the container we are in; infinite where nothing tells."""
+    """Bytes of memory of this machine or container; infinite if unknown."""
     found = [float("inf")]
     if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
         found.append(float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))

@@ -315,7 +315,7 @@ n_iter_, history_, n_features_in_, feature_names_in_
         signs, weight = partitions.two_sided(totals)
         upper = self.C * side_weights(self.class_weight, space, lambda: side_totals(signs, weight))
         upper *= label_numbers(self.label_weight, space, "label_weight", default=1.0)
-        self._set_constants_aside(*constant_labels(signs, weight), upper)
+        self._remove_constants(*constant_labels(signs, weight), upper)
         margin = np.tile(label_numbers(self.label_margin, space, "label_margin", default=1.0), (2, 1))
         tied = self.loss == "tied"
         R = priors.identity(space.n_columns) if tied and self.prior_ is None else self.prior_

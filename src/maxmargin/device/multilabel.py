@@ -29,7 +29,7 @@ from maxmargin.device import blocks
 from maxmargin.device.blocks import BlockMoves, DeviceSolver
 from maxmargin.device.numerics import DeviceRows, dtype_of
 from maxmargin.multilabel.problem import EntryCosts, KernelM3L, LinearM3L, Solution
-from maxmargin.multilabel.sweeps import FIRST_SWEEPS, LABEL_PASSES, NEGLECTED, BiasPull, SweepRule
+from maxmargin.multilabel.sweeps import FIRST_SWEEPS, LABEL_PASSES, NEGLECTED, BiasDamping, SweepRule
 
 # Samples of a block, and moves of each of its coefficients, for independent labels and for coupled ones.
 BLOCK, ROUNDS = 128, 2
@@ -246,7 +246,7 @@ class DeviceLabels(Evaluated):
         self.generator = torch.Generator(device).manual_seed(int(rng.randint(2**31)))
         self.rule = SweepRule(aim=1.1, least=0.02)
         self.n, self.L = problem.shape
-        self.follow = BiasPull(problem.bias, problem.q, self.L, self.rule)
+        self.damping = BiasDamping(problem.bias, problem.q, self.L, self.rule)
         self.patience = Patience()
         self.r64 = torch.from_numpy(problem.r).to(device)
         self.bias = float(problem.bias)
@@ -296,7 +296,7 @@ class DeviceLabels(Evaluated):
             share = max(self.tol / max(self.gap, self.tol), self.rule.least)
             target = self.gaps * self.rule.aim * share
         working = torch.ones(self.L, dtype=torch.bool, device=self.device)
-        pull = torch.from_numpy(self.follow.pull).to(self.device)
+        pull = torch.from_numpy(self.damping.values).to(self.device)
         for _ in range(FIRST_SWEEPS if first else LABEL_PASSES):
             left, bounds = self._descend(self._lists(working, whole=first), pull, bounds)
             lag = self.bias * self.B.sum(dim=1, dtype=torch.float64) - self.b
@@ -345,7 +345,7 @@ class DeviceLabels(Evaluated):
         lag = self.b - self.bias * self.B.sum(dim=1, dtype=torch.float64)
         lag_share = 0.5 * self.r64 * lag**2
         self.gaps = share.sum(dim=1, dtype=torch.float64) + lag_share
-        self.follow.learn(self.gaps.cpu().numpy(), lag_share.cpu().numpy())
+        self.damping.update(self.gaps.cpu().numpy(), lag_share.cpu().numpy())
         loss = torch.maximum(self.hi * E, self.lo * E).sum(dtype=torch.float64)
         weights = self.w.square().sum(dim=1, dtype=torch.float64) / self.r64 + self.r64 * self.b**2
         primal = float(0.5 * weights.sum() + loss) + self.problem.costs.constant

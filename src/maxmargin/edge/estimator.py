@@ -411,12 +411,33 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
             if isinstance(value, str) and value in instead:
                 raise ValueError(f"{name}={value!r} was removed; use {name}={instead[value]!r} instead.")
         super()._validate_params()
+        self._warn_of_old_names(table)
         for name, constraints in self._parameter_constraints.items():
             if not any(isinstance(each, Interval) and each.type is Real for each in constraints):
                 continue
             value = getattr(self, name)
             if isinstance(value, Real):
                 check_number(name, value, tiny=name in TINY)
+
+    def _warn_of_old_names(self, table: State) -> None:
+        """Warn of deprecated parameters and values."""
+        for name, new in table.renamed.items():
+            value = getattr(self, name, None)
+            if isinstance(new, str):
+                if value is not None:
+                    warn(f"The parameter {name} is deprecated; use {new}={value!r}.", FutureWarning)
+            elif isinstance(value, str) and value in new:
+                warn(f"{name}={value!r} is deprecated; use {name}={new[value]!r}.", FutureWarning)
+
+    def _parameter(self, name: str) -> Any:
+        """The value of a parameter, or the value that a deprecated name or value of it stands for."""
+        value = getattr(self, name)
+        for old, new in getattr(type(self), "STATE", State({})).renamed.items():
+            if new == name and getattr(self, old, None) is not None:
+                return getattr(self, old)
+            if old == name and not isinstance(new, str):
+                return new.get(value, value)
+        return value
 
     def _stopping(self) -> Stopping:
         return Stopping(self.tol, self.max_iter, self.time_limit)

@@ -37,7 +37,7 @@ NUMBERS = (int, float, np.number, np.bool_)
 # Number of names that a warning lists.
 MAX_LISTED = 5
 UNKNOWN = (
-    "y has unknown entries (None or NaN), which need dense dual variables; use loss='hamming' with a larger "
+    "y has unknown entries (None or NaN), which need dense dual variables; use loss='hinge' with a larger "
     "memory_limit, give the entries a value, or leave their samples out."
 )
 # Libraries of frames that a model file may name.

@@ -21,7 +21,7 @@ OUTPUTS = ("labels", "scores", "probabilities")
 SPARSE = 0.05
 LARGEST_FILE = 2**31 - 2**20
 TOO_LARGE = (
-    "larger than 2 GiB, the limit of an ONNX file; fit with a larger cull, which leaves small weights out, "
+    "larger than 2 GiB, the limit of an ONNX file; fit with a larger prune_below, which drops weights, "
     "or export with dtype=numpy.float32."
 )
 NEEDS_ONNX = "The export needs the package onnx; pip install onnx."

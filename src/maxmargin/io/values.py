@@ -316,9 +316,12 @@ def _drop_removed(cls: type, state: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(table, State):
         return state
     kept = dict(state)
-    for name, values in table.removed.items():
+    for name, values in [*table.removed.items(), *table.renamed.items()]:
         if values is None:
             kept.pop(name, None)
+        elif isinstance(values, str):
+            if (value := kept.pop(name, None)) is not None:
+                kept[values] = value
         elif isinstance(value := kept.get(name), str):
             kept[name] = values.get(value, value)
     return kept

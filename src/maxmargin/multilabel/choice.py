@@ -1,9 +1,9 @@
 """How `MultiLabelSVC(solver="auto")` chooses, by the size and kind of the data alone.
 
-The first row that holds is taken. Sweeps of coordinate ascent are the fastest on wide data, and pair steps on
-kernels, but their rate depends on the conditioning of X, K, R and C: a few features of different scales, or a
-large constant one, are enough to stall them. Newton's method does not care. It is the first choice where
-weights are few, and the fallback where sweeps stall and a step costs no more than about a second.
+The first row of `ROWS` whose condition holds is used. Sweeps of coordinate ascent are the fastest method on
+wide data, and pair steps on kernels, but their rate depends on the conditioning of X, K, R and C: a few
+features of different scales, or a large constant one, can stall them. Newton's method does not depend on it.
+It comes first if weights are few, and second if sweeps stall and a step costs at most about a second.
 """
 
 from __future__ import annotations
@@ -14,35 +14,36 @@ import numpy as np
 
 from maxmargin.core.loop import Solver, Switch, stalls
 from maxmargin.edge.estimator import Row, first_that_holds
-from maxmargin.multilabel.many import LabelBlocks, ManyM3L
+from maxmargin.multilabel.kernel_sweeps import KernelSweeps
+from maxmargin.multilabel.label_blocks import LabelBlocks, ManyM3L
 from maxmargin.multilabel.newton import DIRECT, KernelNewton, LabelByLabel, Newton
-from maxmargin.multilabel.pairs import PairDescent
 from maxmargin.multilabel.problem import M3L, KernelM3L, LinearM3L
 from maxmargin.multilabel.sweeps import LabelSweeps, SampleSweeps
 
-# Newton's method is the first choice for so many features, or columns of all labels that a prior ties, where
-# a fifth of X is not zero (sweeps pass over zeros, Newton steps do not); CELLS is the largest dense copy.
+# Newton's method comes first for up to FEATURES features (or columns of all labels that a prior couples) if
+# at least LEAST_FILLED of X is not zero (sweeps skip zeros, Newton steps do not); CELLS is the largest dense
+# copy.
 FEATURES, FEATURES_OF_SQUARES, LEAST_FILLED, CELLS = 300, 500, 0.2, 5 * 10**7
-# Multiply-adds of the second derivatives of all labels up to which C does not count: a fit takes less time
-# than to compile the loops of the sweeps. Above, sweeps take a few epochs if the mean of C |x|^2 is smaller.
+# Up to SMALL multiply-adds for the second derivatives of all labels a fit takes less time than compiling the
+# sweeps. Above, sweeps take a few epochs if the mean of C |x|^2 is below CURVED.
 SMALL, CURVED = 5e8, 3.0
-# More tied columns are solved by conjugate gradients, whose number grows with the condition of the prior.
-# Some ten copies of the dual variables are kept.
+# More coupled columns are solved by conjugate gradients, whose number grows with the condition of the prior;
+# about ten copies of the dual variables are kept.
 CONDITION, ENTRIES = 500.0, 5 * 10**6
 # Samples up to which K is factored in less time than loops are compiled.
 FEW_SAMPLES = 300
-# What a step of Newton's method as the fallback may cost: the products of a second, and dual variables.
+# Largest cost of a step of Newton's method as the second solver: multiply-adds of a second, dual variables.
 WORK, SIZE = 2e10, 2 * 10**7
 # Epochs in which the gap of sweeps, and of pair steps, must halve.
 SWEEPS, PAIRS = 15, 5
-# Labels block by block: features up to which Newton's method is the fallback, for dense and for sparse rows;
-# and products of X'X for each entry of X up to which it is the first choice for the squared hinge. At 18
-# (tmc2007-500) it takes a quarter of the time of the ascent or less, at 61 (delicious) up to twice as long.
+# Label blocks: features up to which Newton's method is the fallback, for dense and for sparse rows; and the
+# products of X'X per entry of X up to which it comes first for the squared hinge. At 18 (tmc2007-500) it
+# takes at most a quarter of the time of the ascent, at 61 (delicious) up to twice as long.
 LATE_FEATURES, LATE_CELLS, LATE_SPARSE, PRODUCTS = 1200, 2 * 10**7, 2000, 25.0
 
 
 def few_features(problem: LinearM3L) -> bool:
-    """Whether columns are few and dense, for Newton's method at once."""
+    """Whether features are few and dense enough for Newton's method to come first."""
     (n, L), d = problem.shape, problem.n_features
     costs = problem.costs
     C = float(costs.weight.mean()) * float(costs.upper.mean())
@@ -51,31 +52,30 @@ def few_features(problem: LinearM3L) -> bool:
     if LEAST_FILLED * n * d > problem.rows.data.size or d > FEATURES or n * d > CELLS:
         return False
     few = not problem.coupled or d * len(problem.factor) <= FEATURES
-    return few or loosely_tied(problem)
+    return few or weakly_coupled(problem)
 
 
-def loosely_tied(problem: LinearM3L) -> bool:
-    """Whether a prior ties the labels so loosely that conjugate gradients solve Newton's equations."""
+def weakly_coupled(problem: LinearM3L) -> bool:
+    """Whether conjugate gradients can solve Newton's equations of labels that a prior couples."""
     n, L = problem.shape
     return problem.coupled and n * L <= ENTRIES and problem.condition <= CONDITION
 
 
 def affordable(problem: M3L) -> bool:
-    """Whether a Newton step costs no more than about a second."""
+    """Whether a Newton step costs at most about a second."""
     n, L = problem.shape
     D = problem.n_features if isinstance(problem, LinearM3L) else n
-    tied = problem.coupled
-    alone = isinstance(problem, LinearM3L) and loosely_tied(problem)
-    rank = len(problem.factor) if tied and not alone else 1
+    separate = isinstance(problem, LinearM3L) and weakly_coupled(problem)
+    rank = len(problem.factor) if problem.coupled and not separate else 1
     order = (D + 1) * rank
-    work = L * (n * (D + 1.0) ** 2 + order**2) + (L if alone else 1) * order**3
+    work = L * (n * (D + 1.0) ** 2 + order**2) + (L if separate else 1) * order**3
     return order <= DIRECT and work <= WORK and n * max(L, D) <= SIZE
 
 
 def newton(
     problem: LinearM3L, alpha: np.ndarray, *, tol: float, n_threads: int = 1, rng: Any = None
 ) -> Solver:
-    """Newton's method, which draws nothing."""
+    """Newton's method; it draws no random numbers."""
     return Newton(problem, alpha, tol=tol, n_threads=n_threads)
 
 
@@ -89,7 +89,7 @@ def kernel_newton(
 def sweeps(
     problem: LinearM3L, alpha: np.ndarray, *, tol: float, rng: np.random.RandomState, n_threads: int = 1
 ) -> Solver:
-    """The sweeps that suit the problem, and Newton's method from where they stall if it is affordable."""
+    """Sweeps for the problem, then Newton's method from their state if they stall and it is affordable."""
     kind = SampleSweeps if problem.coupled else LabelSweeps
     first = kind(problem, alpha, tol=tol, rng=rng, n_threads=n_threads)
     if not affordable(problem):
@@ -104,8 +104,8 @@ def sweeps(
 def kernel_sweeps(
     problem: KernelM3L, alpha: np.ndarray, *, tol: float, rng: np.random.RandomState, n_threads: int = 1
 ) -> Solver:
-    """Pair steps, and Newton's method from where they stall if it is affordable."""
-    first = PairDescent(problem, alpha, tol=tol, rng=rng, n_threads=n_threads)
+    """Pair steps, then Newton's method from their state if they stall and it is affordable."""
+    first = KernelSweeps(problem, alpha, tol=tol, rng=rng, n_threads=n_threads)
     if not affordable(problem):
         return first
 
@@ -116,23 +116,23 @@ def kernel_sweeps(
 
 
 def few_samples(problem: M3L) -> bool:
-    """Whether a kernel matrix that is definite has few samples, and no prior ties the labels."""
+    """Whether the kernel matrix is small and definite, and no prior couples the labels."""
     if not isinstance(problem, KernelM3L) or problem.coupled or problem.shape[0] > FEW_SAMPLES:
         return False
     return problem.K.is_definite()
 
 
 def label_by_label(problem: ManyM3L, *, rng: Any, **options: Any) -> LabelByLabel:
-    """Newton's method, which draws nothing."""
+    """Newton's method for one label after the other; it draws no random numbers."""
     return LabelByLabel(problem, **options)
 
 
 def label_blocks(problem: ManyM3L, *, rng: np.random.RandomState, **options: Any) -> LabelBlocks:
-    """Ascent on the samples near a label; Newton's method where that does not end and features are few."""
+    """Ascent on active sets, with Newton's method as the fallback if features are few."""
     few = narrow(problem, LATE_FEATURES, LATE_CELLS)
     few |= problem.squared and not problem.rows.dense and problem.n_features <= LATE_SPARSE
-    late = (lambda: LabelByLabel(problem, **options)) if few else None
-    return LabelBlocks(problem, rng=rng, rescue=late, **options)
+    fallback = (lambda: LabelByLabel(problem, **options)) if few else None
+    return LabelBlocks(problem, rng=rng, fallback=fallback, **options)
 
 
 def narrow(problem: ManyM3L, features: int, cells: int) -> bool:
@@ -142,9 +142,9 @@ def narrow(problem: ManyM3L, features: int, cells: int) -> bool:
 
 
 def few_columns(problem: ManyM3L) -> bool:
-    """Whether columns are few and dense, or the products X'X of sparse ones are cheap for a squared hinge.
+    """Whether features are few and dense, or X'X of sparse rows is cheap for the squared hinge.
 
-    Those of a triangular factor count a twentieth.
+    The multiply-adds of a triangular factor count a twentieth.
     """
     entries, d = problem.rows.data.size, problem.n_features
     most = FEATURES_OF_SQUARES if problem.squared else FEATURES
@@ -162,52 +162,52 @@ ROWS = (
         "newton",
         lambda problem, double: few_samples(problem),
         kernel_newton,
-        "A kernel of few samples: its matrix is factored once, and nothing has to be compiled.",
+        "A kernel of few samples: its matrix is factored once, and nothing is compiled.",
         "benchmarks/results/cold_fits.csv",
     ),
     Row(
         "kernel-sweeps",
         lambda problem, double: isinstance(problem, KernelM3L),
         kernel_sweeps,
-        "A kernel: pair steps on blocks of a matrix that all labels share; then newton, if their gap has not "
-        "halved in five epochs.",
+        "A kernel: pair steps on a matrix that all labels share; then newton, if the gap has not halved in "
+        "five epochs.",
         "benchmarks/results/kernel_multilabel.csv",
     ),
     Row(
         "newton",
         lambda problem, double: isinstance(problem, ManyM3L) and few_columns(problem),
         label_by_label,
-        "Labels that are kept sparse, and few dense features: every sample is near every label.",
+        "Sparse labels and few dense features: every sample is near the margin of every label.",
     ),
     Row(
         "label-blocks",
         lambda problem, double: isinstance(problem, ManyM3L),
         label_blocks,
-        "Labels that are kept sparse: ascent on the samples near a label, block by block; then newton, for "
-        "labels that it does not bring to their end.",
+        "Sparse labels: ascent on the samples near the margin of a label, block by block; then newton, for "
+        "labels on which the ascent takes too long.",
         "benchmarks/results/many_labels.csv",
     ),
     Row(
         "newton",
         lambda problem, double: double and few_features(problem),
         newton,
-        "Few dense features: coordinate steps stall where these overlap or differ in scale.",
+        "Few dense features: coordinate steps stall if features overlap or differ in scale.",
         "benchmarks/results/defaults.md",
     ),
     Row(
         "sweeps",
         lambda problem, double: True,
         sweeps,
-        "Sparse or wide rows: dual coordinate ascent; then newton, if its gap has not halved in 15 epochs.",
+        "Sparse or wide rows: dual coordinate ascent; then newton, if the gap has not halved in 15 epochs.",
         "benchmarks/results/multilabel_sets.csv",
     ),
 )
 
 
 def default(problem: M3L | ManyM3L, *alpha: np.ndarray, **options: Any) -> Any:
-    """The solver of the first row that holds, under its name; in single precision if `alpha` is.
+    """The solver of the first row whose condition holds; it works in the precision of `alpha`.
 
-    Labels that are kept sparse have no matrix of dual variables to start from.
+    Sparse labels have no matrix of dual variables to start from.
     """
     row = first_that_holds(ROWS, problem, not alpha or alpha[0].dtype == np.float64)
     solver = row.build(problem, *alpha, **options)

@@ -72,9 +72,10 @@ from maxmargin.edge.labels import (
     constant_labels,
     warn_of_constants,
 )
-from maxmargin.multilabel import by_blocks, choice
-from maxmargin.multilabel.dca import paper_ascent
-from maxmargin.multilabel.many import ManyM3L
+from maxmargin.multilabel import choice, label_blocks
+from maxmargin.multilabel.label_blocks import ManyM3L
+from maxmargin.multilabel.paper_kernel import SMO
+from maxmargin.multilabel.paper_linear import UntilProjected, paper_ascent
 from maxmargin.multilabel.problem import (
     LARGEST_SINGLE,
     EntryCosts,
@@ -90,27 +91,23 @@ from maxmargin.multilabel.problem import (
     side_weights,
     tied_costs,
 )
-from maxmargin.multilabel.projected import UntilProjected
-from maxmargin.multilabel.smo import SMO
 
-# Single precision reaches this gap with room to spare; in a linear model it pays from this many products a
-# pass, of sparse rows, which are copied in it, and of dense ones, which are not. On the sets of
-# `python -m benchmarks multilabel sets` and parts of RCV1 sparse rows take a sixth to a fifth less time (with
-# a prior two fifths), and dense ones no less; for fewer products a first fit compiles more than it saves.
+# Single precision reliably reaches this gap. In a linear model it pays from this many products per pass, for
+# sparse rows (which are copied) and for dense ones; with fewer a first fit compiles for longer than it saves.
 SINGLE_TOL = 1e-4
 LARGE_SPARSE, LARGE_DENSE = 10**7, 10**8
-# Bytes of a dual variable with its marks, and of a weight with its copy, as dense matrices.
+# Bytes of a dual variable with its flags, and of a weight with its copy, as dense matrices.
 PER_ENTRY, PER_WEIGHT = 10, 16
-# Samples on which a kernel of unknown definiteness is looked at.
+# Samples on which the definiteness of a kernel is checked.
 PROBED_SAMPLES = 300
-# Coefficients that are copied at a time, to stay in cache.
+# Coefficients that are copied at a time, so that they stay in cache.
 COPIED = 2**17
-# What a fit stores; one with other parameters may store less, and must leave none of it behind.
+# Attributes of a model; a fit with other parameters stores fewer of them and removes the others.
 MODEL = ("coef_", "intercept_", "support_", "support_vectors_", "dual_coef_", "_kernel")
 
 
 def _check_scores(state: Mapping[str, Any], sizes: Sizes) -> None:
-    """A rule: there are weights, of features or of support vectors, for the labels there are."""
+    """A rule: the model has weights of features or of support vectors for its labels."""
     if "_space" not in state:
         return
     check_answers(state["_space"], state["classes_"])
@@ -120,31 +117,31 @@ def _check_scores(state: Mapping[str, Any], sizes: Sizes) -> None:
         raise ValueError("it has no weights")
 
 
-# Every solver is built from the problem, the dual variables to start from, and tol, rng, n_threads; those of
-# the paper also from what only they know.
+# Every solver is built from the problem, the dual variables to start from, tol, rng and n_threads; the
+# solvers of the paper also take parameters of their own.
 SOLVERS = {
     "auto": Choice(
         choice.default,
         "Newton's method (few features, or a kernel of few samples), dual coordinate ascent (wide or sparse "
-        "rows), or block sweeps and pair steps on a shared kernel matrix; Newton's method takes over where "
-        "these get stuck.",
-        reads=("n_jobs", "precision", "memory_limit", "cull"),
+        "rows), or block sweeps and pair steps on a shared kernel matrix; if one of the last two stalls, "
+        "Newton's method continues.",
+        reads=("n_jobs", "precision", "memory_limit", "prune_below"),
     ),
     "dca": Choice(
-        lambda problem, alpha, tol, rng, n_threads, **known: paper_ascent(
-            problem, alpha, tol=tol, rng=rng, **known
+        lambda problem, alpha, tol, rng, n_threads, **own: paper_ascent(
+            problem, alpha, tol=tol, rng=rng, **own
         ),
         "The paper's linear algorithm: dual coordinate ascent with label-coupled shrinking.",
         reads=("stopping",),
     ),
     "smo": Choice(
-        lambda problem, alpha, tol, rng, n_threads, **known: SMO(problem, alpha, tol=tol, **known),
+        lambda problem, alpha, tol, rng, n_threads, **own: SMO(problem, alpha, tol=tol, **own),
         "The paper's Algorithm 1: pair steps with delayed gradients, for any kernel.",
         reads=("precision", "stopping", "break_factor"),
     ),
     "newton": Choice(
         choice.newton,
-        "Linear, for few features, scaled or not: proximal steps, each solved by Newton's method.",
+        "Linear, for few features of any scale: proximal steps, each solved by Newton's method.",
         reads=("n_jobs",),
     ),
 }
@@ -155,25 +152,31 @@ LINEAR_ONLY, KERNEL_ONLY = ("dca", "newton"), ("smo",)
 class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     """Max-margin classifier for many labels, with a prior on how they correlate (M3L).
 
-    Without a prior it minimises exactly the objective of one
-    ``LinearSVC(C=C, loss="hinge")`` per label, all labels together::
+    Without a prior it minimises the objective of one ``LinearSVC(C=C, loss="hinge")`` per label, all labels
+    together::
 
         1/2 tr(R^-1 W'W) + C sum_il s_i max(0, 1 - y_il f_l(x_i)),     f_l(x) = w_l . x + b_l
 
-    With a kernel, f_l(x) = sum_i k(x, x_i) c_il + b_l and the same objective holds in the feature
-    space of k; all labels share one kernel matrix.
+    With a kernel, f_l(x) = sum_i k(x, x_i) c_il + b_l and the objective is the same in the feature space of
+    k; all labels share one kernel matrix.
 
-    With ``prior=R`` labels that are correlated under R share what they learn; in zero-shot
-    learning R carries what is known of categories that were never seen.
+    With ``prior=R`` the weights of labels that are correlated under R are pulled towards each other. In
+    zero-shot learning R describes categories without training samples.
 
     Parameters
     ----------
     C : float, default=1.0
         Weight of the losses next to 1/2 |W|^2, as in scikit-learn. The M3L paper's C is C / 2.
-    prior : array-like of shape (n_labels, n_labels) or callable, default=None
-        Symmetric positive semi-definite label correlations R with a positive diagonal; it may
-        be singular. A callable, such as ``maxmargin.priors.from_labels``, is given the training
-        labels (0/1) and returns R. None treats labels as independent.
+    tol : float, default=1e-3
+        Relative duality gap (P - D) / |P| at which training stops, certified in float64.
+    max_iter : int, default=1000
+        Largest number of epochs.
+    time_limit : float, default=None
+        Seconds after which training stops and keeps the model reached.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the order in which samples are visited; None draws another seed in every fit.
+    verbose : int, default=0
+        Print a line per epoch when positive.
     kernel : {"linear", "rbf", "poly", "sigmoid", "chi2", "precomputed"} or callable, default="linear"
         A callable takes two matrices of rows and returns the matrix of their kernel values. With
         "precomputed", X is the kernel matrix: of the training samples with each other in `fit`,
@@ -185,13 +188,17 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         For "poly".
     coef0 : float, default=0.0
         For "poly" and "sigmoid".
+    prior : array-like of shape (n_labels, n_labels) or callable, default=None
+        Symmetric positive semi-definite label correlations R with a positive diagonal; it may
+        be singular. A callable, such as ``maxmargin.priors.from_labels``, takes the training
+        labels (0/1) and returns R. None treats labels as independent.
     cache_size : float, default=200
         Memory for kernel values in MiB. A kernel matrix that fits is computed once.
-    loss : {"hamming", "tied", "squared_hinge"}, default="hamming"
-        "hamming" counts wrong labels; "tied" measures the error through the prior,
-        y'R(y - z), and needs a diagonally dominant R. "squared_hinge" squares every max(0, ...) of
-        the objective (linear, without a prior; labels are then solved block by block, or by
-        Newton's method where features are few and dense).
+    loss : {"hinge", "tied", "squared_hinge"}, default="hinge"
+        "hinge" is the objective above, an upper bound on the number of wrong labels. "tied" measures
+        errors by the prior, y'R(y - z), and needs a diagonally dominant R. "squared_hinge" squares every
+        max(0, ...) (linear, without a prior; labels are then solved block by block, or by Newton's method if
+        features are few and dense). "hamming" is a deprecated name of "hinge".
     class_weight : "balanced", dict or array-like, default=None
         Weights of the two sides of a label. "balanced" gives both the same total; a dict maps
         a label (or class) to the weight of its positive entries; an array of shape
@@ -199,107 +206,96 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     label_weight : dict or array-like of shape (n_labels,), default=None
         Cost of a label: multiplies the slope of its loss.
     label_margin : float, dict or array-like of shape (n_labels,), default=1.0
-        Margin asked of a label.
+        Margin of a label, 1 in the objective above.
     fit_intercept : bool, default=True
         Whether to add a constant feature.
     intercept_scaling : float, default=1.0
         Value of the constant feature; the larger, the less the intercept is regularised.
-    solver : {"auto", "dca", "smo", "newton", "interior"}, default="auto"
-        "auto" is Newton's method for few features and for positive semi-definite kernels of up
-        to 300 samples, dual coordinate ascent for wide or sparse rows, and block sweeps and pair
-        steps on a shared kernel matrix; where one of the last two gets stuck and the problem is
-        small enough, Newton's method takes over. "dca" (linear) and "smo" (any kernel) are the paper's
-        algorithms; "newton" and "interior" (linear) suit few features, scaled or not. All reach
-        the same optimum.
-    break_factor : float, default=0.5
-        Of solver "smo": steps on one label end once its largest projected gradient has fallen to this part
-        of what it was. 0 is the paper's rule, which takes as many steps as there are labels.
-    tol : float, default=1e-3
-        Relative duality gap (P - D) / |P| at which training stops, certified in float64.
+    solver : {"auto", "dca", "smo", "newton"}, default="auto"
+        "auto" uses Newton's method for few features and for positive semi-definite kernels of up to 300
+        samples, dual coordinate ascent for wide or sparse rows, and block sweeps and pair steps for other
+        kernels. If one of the last two stalls and the problem is small enough, Newton's method continues.
+        "dca" (linear) and "smo" (any kernel) are the paper's algorithms; "newton" (linear) suits few
+        features of any scale. All reach the same optimum.
     stopping : {"gap", "projected_gradient"}, default="gap"
-        Of solvers "dca" and "smo": "projected_gradient" is the paper's rule, which stops once no gradient of
-        the dual that is free to move exceeds `tol`, in units of the margin (the paper's tau is 2 tol).
-    max_iter : int, default=1000
-        Largest number of epochs.
-    time_limit : float, default=None
-        Seconds after which training stops with the model reached.
+        Of solvers "dca" and "smo": "projected_gradient" is the paper's rule. It stops when no projected
+        gradient of the dual exceeds `tol`, in units of the margin (the paper's tau is 2 tol).
+    break_factor : float, default=0.5
+        Of solver "smo": steps on one label end when its largest projected gradient has fallen to this part of
+        its first value. 0 is the paper's rule, as many steps as there are labels.
     warm_start : bool, default=False
         Start from the last solution, scaled to the new C. The dual variables (n_samples x
         n_labels) are then kept with the model.
     precision : {"auto", "single", "double"}, default="auto"
         Working precision of solver "auto", and of the kernel values of "smo"; the model and its
-        certificate are always in double precision. "auto" takes single precision when tol is at
+        certificate are always in double precision. "auto" uses single precision when tol is at
         least 1e-4, X is float32, large, or sparse and not small, and features are not few. Kernel
-        values above 1e30 stay double.
+        values above 1e30 stay in double precision.
     memory_limit : float, default=2048
-        Memory in MiB for dual variables (n_samples x n_labels) and dense weights. Where they would
-        take more, a linear fit without a prior works label block by label block: y stays
-        sparse, only the samples near a label's margin get dual variables, and `coef_` is
-        sparse. 0 always does. `predict` keeps to the limit then.
-    cull : float, default=0.01
-        Of labels that are solved block by block: weights up to this size are dropped, or fewer
-        where `tol` would be missed otherwise; the certificate is that of the weights that are kept.
-        0 keeps all.
+        Memory in MiB for dual variables (n_samples x n_labels) and dense weights. If they need more, a
+        linear fit without a prior solves labels block by block: y stays sparse, only the samples near a
+        label's margin have dual variables, and `coef_` is sparse. 0 always does so. `predict` then keeps
+        to the limit as well.
+    prune_below : float, default=0.01
+        Of labels that are solved block by block: weights up to this size are set to zero, or fewer of them
+        if `tol` would be missed. The certificate is that of the remaining weights. 0 keeps all weights.
     n_jobs : int, default=None
-        Number of threads of solvers "auto" and "newton"; None means one, -1 all cores. It does not
-        change the answer.
+        Number of threads of solvers "auto" and "newton"; None means one, -1 all cores. The model does
+        not depend on it.
     device : {"cpu", "cuda", "auto"}, default="cpu"
-        With a kernel, or on sparse rows without labels that a prior ties, "cuda" trains on an NVIDIA
-        GPU through PyTorch (``pip install torch``): the same objective, certificate and
-        attributes. "auto" takes a GPU where there is one and the
-        problem is large enough, and says in the log why not.
-    random_state : int, RandomState instance or None, default=0
-        Order in which samples are visited; None is another one in every fit.
-    verbose : int, default=0
-        Print a line per epoch when positive.
+        "cuda" trains on an NVIDIA GPU through PyTorch (``pip install torch``), with a kernel, or on sparse
+        rows without labels that a prior couples: the same objective, certificate and attributes. "auto" uses
+        a GPU if there is one and the problem is large enough; otherwise the log gives the reason.
+    cull : float, default=None
+        Deprecated name of `prune_below`.
 
     Attributes
     ----------
     coef_ : ndarray or CSC array of shape (n_labels, n_features)
-        Only for the linear kernel. Sparse where a fit needs more than `memory_limit`, and with
-        loss="squared_hinge" also where more than half of the weights are zero; dense elsewhere.
+        Only for the linear kernel. Sparse if a dense model needs more than `memory_limit`, and with
+        loss="squared_hinge" also if more than half of the weights are zero; otherwise dense.
     intercept_ : ndarray of shape (n_labels,)
     support_ : ndarray of shape (n_support,)
-        Training samples that any label needs. This and the next two: only for a kernel, or
-        solver="smo".
+        Training samples with a nonzero weight in any label. This attribute and the next two exist only for
+        a kernel or solver="smo".
     support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
-        Their rows; empty with kernel="precomputed".
+        The rows of these samples; empty with kernel="precomputed".
     dual_coef_ : ndarray of shape (n_labels, n_support)
-        Their weights in the score of each label.
+        Weights of these samples in the score of each label.
     classes_ : ndarray of shape (n_labels,)
         Label names, column numbers, or the classes of a 1d y.
     prior_ : ndarray of shape (n_labels, n_labels) or None
         The checked prior.
     constant_labels_ : ndarray of bool of shape (n_labels,)
-        Labels that never changed in training and are predicted by their constant.
+        Labels with a single value in training, which the model always predicts.
     primal_objective_, dual_objective_, duality_gap_ : float
         Certificate of the stored solution.
     n_iter_ : int
         Number of epochs.
     solver_ : str
-        What ran: the name of the solver, or of one after the other ("sweeps, then newton").
+        Names of the solvers that ran, in order: "sweeps, then newton".
     history_ : list of dict
         One record per epoch: epoch, seconds, primal, dual, gap, active, solver. Primal and dual are the best
-        bounds so far, and the model returned has the primal objective of the last record.
+        bounds so far; the model has the primal objective of the last record.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
 
     Notes
     -----
-    One class per sample (a 1d y of more than two classes) becomes one label per class, one against
-    the rest; `MultiClassSVC` learns the classes together, which is mostly more accurate.
+    One class per sample (a 1d y of more than two classes) becomes one label per class, one against the rest;
+    `MultiClassSVC` learns the classes together, which is usually more accurate.
 
-    Labels may be 0/1 or -1/+1 indicators (arrays, sparse matrices, pandas or polars frames;
-    NaN marks an unknown entry, which has no loss), lists of sets of names, or a vector of
-    classes; `predict` answers in the same kind. A label without positives, or with nothing else, is
-    predicted by its constant. A pass costs O(n_labels nnz(X)) and memory is
-    n_samples x n_labels dual variables (4 or 8 bytes each, plus 2) and
-    (n_features + 1) x n_labels weights, besides X (of a dense X with nine zeros in ten, the nonzeros are
-    taken out: up to a fifth of it more); beyond `memory_limit` labels are solved some at a
-    time, on the samples near their margins, and each until its own gap is at most `tol` (an epoch is
-    then `n_jobs` blocks of labels, and `max_iter` bounds the passes over all samples for a label).
-    With a kernel, memory is `cache_size` and about six arrays of n_samples x n_labels, and `predict`
-    works in blocks of bounded memory; the bias is a constant added to the kernel.
+    Labels may be 0/1 or -1/+1 indicators (arrays, sparse matrices, pandas or polars frames; NaN marks an
+    unknown entry, which has no loss), lists of sets of names, or a vector of classes; `predict` returns the
+    same kind. A label that is always or never positive in training is predicted as that constant.
+
+    A pass costs O(n_labels nnz(X)). Memory besides X is n_samples x n_labels dual variables (4 or 8 bytes
+    each, plus 2) and (n_features + 1) x n_labels weights. A dense X with at least 90 % zeros is also copied
+    to its nonzeros, up to a fifth of its memory. Above `memory_limit` blocks of labels are solved on the
+    samples near their margins, each label until its own gap is at most `tol`; an epoch is then `n_jobs`
+    blocks, and `max_iter` limits the passes over all samples per label. With a kernel, memory is `cache_size`
+    and about six arrays of n_samples x n_labels, and `predict` works in blocks of bounded memory; the bias is
+    a constant added to the kernel.
 
     References
     ----------
@@ -322,7 +318,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     _: KW_ONLY
     prior: Any = None
     cache_size: float = 200
-    loss: str = "hamming"
+    loss: str = "hinge"
     class_weight: Any = None
     label_weight: Any = None
     label_margin: Any = 1.0
@@ -334,16 +330,17 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     warm_start: bool = False
     precision: str = "auto"
     memory_limit: float = 2048
-    cull: float = 0.01
+    prune_below: float = 0.01
     n_jobs: int | None = None
     device: str = "cpu"
+    cull: float | None = None
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **COMMON_CONSTRAINTS,
         **Kernelised.kernel_constraints,
         "prior": ["array-like", "sparse matrix", callable, None],
         "cache_size": [Interval(Real, 0, None, closed="left")],
-        "loss": [StrOptions({"hamming", "tied", "squared_hinge"})],
+        "loss": [StrOptions({"hinge", "hamming", "tied", "squared_hinge"}, deprecated={"hamming"})],
         "class_weight": [StrOptions({"balanced"}), dict, "array-like", None],
         "label_weight": [dict, "array-like", None],
         "label_margin": [Interval(Real, 0, None, closed="left"), dict, "array-like"],
@@ -355,8 +352,9 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         "warm_start": ["boolean"],
         "precision": [StrOptions({"auto", "single", "double"})],
         "memory_limit": [Interval(Real, 0, None, closed="left")],
-        "cull": [Interval(Real, 0, None, closed="left")],
+        "prune_below": [Interval(Real, 0, None, closed="left")],
         "device": [StrOptions(set(DEVICES))],
+        "cull": [Interval(Real, 0, None, closed="left"), None],
     }
 
     STATE: ClassVar[State] = State(
@@ -377,6 +375,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         },
         _check_scores,
         removed={"solver": {"interior": "newton"}},
+        renamed={"loss": {"hamming": "hinge"}, "cull": "prune_below"},
     )
 
     def __sklearn_tags__(self):
@@ -400,9 +399,9 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             Nonnegative weights; a weight of two is the same as the sample twice. With one
             weight per entry, zero takes the entry out of the loss.
         label_cost : array-like of shape (n_samples, n_labels) or (n_samples, n_labels, 2), default=None
-            Any loss that is a sum over labels: what a wrong answer to this entry costs, or what a right
-            and a wrong one cost (the wrong one at least as much). It becomes the margin that is asked of the
-            entry; ones are the Hamming loss.
+            Any loss that is a sum over labels: the cost of a wrong prediction of each entry, or the costs of
+            a right and a wrong one (the wrong one at least as high). It becomes the margin of the entry;
+            ones are the Hamming loss.
 
         Returns
         -------
@@ -411,47 +410,64 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         chosen = choose(self, SOLVERS)
         X = self._read_rows(X, reset=True)
         self._space = LabelSpace.recognise(y)
-        if self._by_blocks(X.shape, sample_weight, label_cost):
-            return self._fit_blocks(X, y, sample_weight)
-        signs = np.ascontiguousarray(self._space.signs(y))
-        check_consistent_length(X, signs)
-        interpret(*X.shape, signs.shape[1])
-        problem = self._problem(X, signs, sample_weight, label_cost)
-        problem.check_sizes()
-        stopping = self._stopping()
-        alpha, rng = self._start(problem, stopping), check_random_state(self.random_state)
-        device = self._device(problem)
-        if device is None:
-            solver = self._built(chosen, problem, alpha, stopping, rng)
+        stopping, rng = self._stopping(), check_random_state(self.random_state)
+        problem: LinearM3L | KernelM3L | ManyM3L
+        if self._needs_blocks(X.shape, sample_weight, label_cost):
+            problem = self._sparse_problem(X, self._space.positives(y), sample_weight)
+            self._device(problem)  # always None; logs the reason
+            solver = self._label_blocks(problem, stopping, rng)
+            stopping = replace(stopping, max_iter=solver.n_epochs)
         else:
-            solver = self._device_solver(problem, alpha, stopping, rng, device)
-        observer = self._observer(X, y, lambda: self._attributes(problem, solver.solution()))
+            signs = np.ascontiguousarray(self._space.signs(y))
+            check_consistent_length(X, signs)
+            interpret(*X.shape, signs.shape[1])
+            problem = self._problem(X, signs, sample_weight, label_cost)
+            problem.check_sizes()
+            alpha, device = self._start(problem, stopping), self._device(problem)
+            if device is None:
+                solver = self._built(chosen, problem, alpha, stopping, rng)
+            else:
+                solver = self._device_solver(problem, alpha, stopping, rng, device)
+        observer = self._observer(
+            X, y, lambda: self._attributes(problem, solver.solution()), max_epochs=stopping.max_iter
+        )
         outcome = run(solver, stopping, observer, self.solver)
         solution = solver.solution()
         for name in MODEL:
             self.__dict__.pop(name, None)
         self.__dict__.update(self._attributes(problem, solution))
-        self._remember(solution.alpha, signs.shape)
+        self._remember(getattr(solution, "alpha", None), problem.shape)
         self._store_outcome(outcome, X)
         return self
+
+    def _label_blocks(self, problem: ManyM3L, stopping: Stopping, rng: np.random.RandomState) -> Any:
+        """The solver of sparse labels."""
+        return choice.default(
+            problem,
+            tol=stopping.target,
+            rng=rng,
+            n_threads=count_threads(self.n_jobs),
+            prune_below=self._parameter("prune_below"),
+            max_rounds=self.max_iter,
+        )
 
     def _built(
         self, chosen: Choice, problem: LinearM3L | KernelM3L, alpha: np.ndarray, stopping: Stopping, rng: Any
     ) -> Solver:
-        """The chosen solver, with the stopping rule that was asked for."""
-        known: dict[str, Any] = {"n_threads": count_threads(self.n_jobs)}
+        """The chosen solver with the chosen stopping rule."""
+        own: dict[str, Any] = {"n_threads": count_threads(self.n_jobs)}
         if "break_factor" in chosen.reads:
-            known["break_factor"] = self.break_factor
+            own["break_factor"] = self.break_factor
         if self.stopping == "gap":
-            return chosen.build(problem, alpha, tol=stopping.target, rng=rng, **known)
+            return chosen.build(problem, alpha, tol=stopping.target, rng=rng, **own)
         if isinstance(problem, LinearM3L):
-            known["switch"] = 100 * stopping.target
-        # No gap is small enough; entries rest only where they have none.
-        solver = chosen.build(problem, alpha, tol=ROUNDING, rng=rng, **known)
+            own["switch"] = 100 * stopping.target
+        # No gap is small enough, so only entries without a gap are skipped.
+        solver = chosen.build(problem, alpha, tol=ROUNDING, rng=rng, **own)
         return UntilProjected(solver, problem, stopping.target)
 
-    def _by_blocks(self, shape: tuple[int, int], sample_weight: Any, label_cost: Any) -> bool:
-        """Whether labels are solved block by block: where asked for, or where memory is short."""
+    def _needs_blocks(self, shape: tuple[int, int], sample_weight: Any, label_cost: Any) -> bool:
+        """Whether labels are solved block by block, for the loss or the memory limit."""
         plain = isinstance(self.kernel, str) and self.kernel == "linear" and self.prior is None
         plain = plain and not self.warm_start and label_cost is None
         plain = plain and np.asarray(sample_weight).ndim < 2
@@ -459,56 +475,31 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             if not plain or self.solver != "auto":
                 raise ValueError(
                     "loss='squared_hinge' needs solver='auto', kernel='linear', prior=None, "
-                    "warm_start=False, one weight per sample and no label_cost; use loss='hamming' otherwise."
+                    "warm_start=False, one weight per sample and no label_cost; use loss='hinge' otherwise."
                 )
             return True
-        plain = plain and self.solver == "auto" and self.loss == "hamming"
+        plain = plain and self.solver == "auto" and self._parameter("loss") == "hinge"
         return plain and not self._fits(*shape)
 
     def _fits(self, n: int, d: int) -> bool:
         """Whether dual variables and dense weights stay within `memory_limit`."""
         return self._space.n_columns * (PER_ENTRY * n + PER_WEIGHT * d) <= self.memory_limit * 2**20
 
-    def _fit_blocks(self, X: Any, y: Any, sample_weight: Any) -> MultiLabelSVC:
-        """Fit labels that are not coupled, some at a time."""
-        problem = self._sparse_problem(X, self._space.positives(y), sample_weight)
-        self._device(problem)  # says why not
-        stopping = self._stopping()
-        solver = choice.default(
-            problem,
-            tol=stopping.target,
-            rng=check_random_state(self.random_state),
-            n_threads=count_threads(self.n_jobs),
-            cull=self.cull,
-            max_rounds=self.max_iter,
-        )
-        stopping = replace(stopping, max_iter=solver.n_epochs)
-        observer = self._observer(
-            X, y, lambda: self._attributes(problem, solver.solution()), max_epochs=solver.n_epochs
-        )
-        outcome = run(solver, stopping, observer, self.solver)
-        for name in MODEL:
-            self.__dict__.pop(name, None)
-        self.__dict__.update(self._attributes(problem, solver.solution()))
-        self._remember(None, problem.shape)
-        self._store_outcome(outcome, X)
-        return self
-
     def _sparse_problem(self, X: Any, on: Any, sample_weight: Any) -> ManyM3L:
-        """The problem that the parameters and sparse labels pose."""
+        """The problem of the parameters and sparse labels."""
         check_consistent_length(X, on)
         space = self._space
         self.classes_ = space.classes
         self.prior_: np.ndarray | None = None
         given = self._read_weights(sample_weight, X)
         weight = np.ones(X.shape[0]) if given is None else given
-        upper = self.C * side_weights(self.class_weight, space, lambda: by_blocks.side_totals(on, weight))
+        upper = self.C * side_weights(self.class_weight, space, lambda: label_blocks.side_totals(on, weight))
         upper *= label_numbers(self.label_weight, space, "label_weight", default=1.0)
-        self._set_constants_aside(*by_blocks.constant_labels(on, weight), upper)
+        self._remove_constants(*label_blocks.constant_labels(on, weight), upper)
         margin = label_numbers(self.label_margin, space, "label_margin", default=1.0)
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         squared = self.loss == "squared_hinge"
-        return by_blocks.pose(X, on, weight=weight, upper=upper, margin=margin, bias=bias, squared=squared)
+        return ManyM3L.of(X, on, weight=weight, upper=upper, margin=margin, bias=bias, squared=squared)
 
     def smallest_C(self, X, y, sample_weight=None):
         """The C up to which every dual variable sits at its bound and the solution is closed-form.
@@ -531,19 +522,17 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     def _problem(
         self, X: Any, signs: np.ndarray, sample_weight: Any, label_cost: Any = None
     ) -> LinearM3L | KernelM3L:
-        """The problem that the parameters and the data pose."""
+        """The problem of the parameters and the data."""
         space = self._space
         self.classes_ = space.classes
         self.prior_ = None if self.prior is None else priors.read_prior(self.prior, signs)
         weight = entry_weights(sample_weight, signs)
         upper = self.C * side_weights(self.class_weight, space, lambda: side_totals(signs, weight))
         upper *= label_numbers(self.label_weight, space, "label_weight", default=1.0)
-        self._set_constants_aside(*constant_labels(signs, weight), upper)
+        self._remove_constants(*constant_labels(signs, weight), upper)
         if label_cost is not None:
-            if self.loss != "hamming" or not np.all(np.equal(self.label_margin, 1.0)):
-                raise ValueError(
-                    "label_cost is the loss itself; leave loss at 'hamming' and label_margin at 1."
-                )
+            if self._parameter("loss") != "hinge" or not np.all(np.equal(self.label_margin, 1.0)):
+                raise ValueError("label_cost defines the loss; leave loss at 'hinge' and label_margin at 1.")
             costs = given_costs(signs, upper, weight, label_cost)
         elif self.loss == "tied":
             R = priors.identity(space.n_columns) if self.prior_ is None else self.prior_
@@ -559,7 +548,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             if K.kernel.name == "linear":
                 linear = LinearM3L(Rows.of(without_zeros(X)), costs, self.prior_, bias, None, n_threads)
             return KernelM3L(K, costs, self.prior_, linear)
-        rows, columns = frequent_first(Rows.of(without_zeros(X)), n_threads)
+        rows, columns = frequent_first(Rows.of(without_zeros(X)))
         return LinearM3L(rows, costs, self.prior_, bias, columns, n_threads)
 
     def _device(self, problem: LinearM3L | KernelM3L | ManyM3L) -> Any:
@@ -573,17 +562,15 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
                 unable = "a kernel that is a Python function runs on the CPU only"
             return find(self.device, kernel_demand(n, self.n_features_in_, L), unable)
         if isinstance(problem, ManyM3L):
-            unable = "labels that are solved block by block, for loss or memory_limit, stay on the CPU"
+            unable = "labels that are solved block by block, for loss or memory_limit, run on the CPU only"
         elif problem.coupled or problem.rows.dense:
-            unable = (
-                "of linear models only those of sparse rows, without labels that a prior ties, run on a GPU"
-            )
+            unable = "linear models run on a GPU only on sparse rows and without labels that a prior couples"
         return find(self.device, rows_demand(problem.rows.data.size, n, self.n_features_in_, L), unable)
 
     def _device_solver(
         self, problem: Any, alpha: np.ndarray, stopping: Stopping, rng: np.random.RandomState, device: Any
     ) -> Solver:
-        """What trains on a GPU."""
+        """The solver for a GPU."""
         from maxmargin.device.multilabel import DeviceLabels, DeviceSweeps
 
         itemsize = np.dtype(self._working_dtype(stopping, problem.costs, pays=True)).itemsize
@@ -602,7 +589,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         return not linear or self.solver in KERNEL_ONLY
 
     def _kernel_matrix(self, X: Any, costs: EntryCosts, bias: float) -> KernelMatrix:
-        """The kernel that the parameters name, with the bias as a constant added to it."""
+        """The kernel matrix, with the bias as a constant added to the kernel."""
         kernel = Kernel.of(
             X,
             self.kernel,
@@ -617,22 +604,22 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
                 warn(INDEFINITE.format(smallest))
         elif kernel.name in ("sigmoid", "callable"):
             _warn_if_indefinite(replace(kernel, offset=0.0), X)
-        # The paper's solver works in double precision unless told otherwise.
+        # With precision="auto" the paper's solver works in double precision.
         dtype: Any = self._working_dtype(self._stopping(), costs, pays=self.solver == "auto")
         if kernel.name == "precomputed" and not kernel.offset:
-            dtype = X.dtype  # the user's matrix serves as it is, without a copy
+            dtype = X.dtype  # the user's matrix is used without a copy
         return KernelMatrix(kernel, X, self.cache_size, dtype, count_threads(self.n_jobs))
 
     def _working_dtype(self, stopping: Stopping, *costs: EntryCosts, pays: bool) -> type:
-        """Single precision where told to, or where it is enough for `tol` and pays, and nothing overflows."""
+        """Single precision if requested, or if it `pays` and suffices for `tol`, unless it may overflow."""
         single = pays and stopping.target >= SINGLE_TOL
         if self.precision != "auto":
             single = self.precision == "single"
         sizes = [float(np.max(part, initial=0.0)) for each in costs for part in (each.upper, each.margin)]
         return np.float32 if single and max(sizes, default=self.C) <= LARGEST_SINGLE else np.float64
 
-    def _set_constants_aside(self, one_sided: np.ndarray, on: np.ndarray, upper: np.ndarray) -> None:
-        """Take labels without two sides out of the loss (unless a prior informs them) and say so."""
+    def _remove_constants(self, one_sided: np.ndarray, on: np.ndarray, upper: np.ndarray) -> None:
+        """Take labels of a single value out of the loss, unless a prior couples them, and warn of them."""
         if self.prior_ is not None:
             one_sided &= np.count_nonzero(self.prior_, axis=1) == 1
         self.constant_labels_ = one_sided
@@ -643,9 +630,9 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     def _start(
         self, problem: LinearM3L | KernelM3L, stopping: Stopping, n_labels: int | None = None
     ) -> np.ndarray:
-        """The dual variables to begin with, in working precision: zero, or the scaled last solution.
+        """The first dual variables, in working precision: zero, or the scaled last solution.
 
-        A problem that has some of the labels alone says how many there are, for the precision of all.
+        `n_labels` is the number of all labels if the problem has only some of them.
         """
         dtype: Any = np.float64
         if isinstance(problem, LinearM3L):
@@ -665,11 +652,11 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         return alpha
 
     def _attributes(self, problem: LinearM3L | KernelM3L | ManyM3L, solution: Any) -> dict[str, Any]:
-        """What prediction needs."""
+        """The attributes that prediction reads."""
         scores: dict[str, Any]
         if isinstance(problem, ManyM3L):
             d = self.n_features_in_
-            scores = by_blocks.attributes(problem, solution, d, dense=self._fits(problem.shape[0], d))
+            scores = label_blocks.attributes(problem, solution, d, dense=self._fits(problem.shape[0], d))
         elif isinstance(problem, LinearM3L):
             scores = self._linear_attributes(problem, solution)
         else:
@@ -690,7 +677,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     def _linear_attributes(self, problem: LinearM3L, solution: Solution) -> dict[str, Any]:
         """Coefficients in float64, as they were certified; zero for columns without an entry.
 
-        The labels of a feature lie side by side: a few sparse rows are scored without a look at the others.
+        The labels of a feature lie side by side, so that sparse rows read only the weights they need.
         """
         Z = solution.weights
         d, used = self.n_features_in_, slice(None) if problem.columns is None else problem.columns
@@ -725,7 +712,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         if foreign:
             return linear_in_kind(X, self.coef_, self.intercept_)
         if sp.issparse(self.coef_):
-            return by_blocks.scores(X, self.coef_, self.intercept_)
+            return label_blocks.scores(X, self.coef_, self.intercept_)
         return product(X, self.coef_.T) + self.intercept_
 
     def _terms(self, X: Any) -> Terms:
@@ -746,7 +733,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         return self._space.scores(self._scores(X)) if hasattr(self, "_space") else self._scores(X)
 
     def predict(self, X):
-        """Predict labels, in the kind of labels given to `fit`."""
+        """Predict labels, in the kind of the labels passed to `fit`."""
         check_is_fitted(self, "intercept_")
         if is_foreign(X):
             return like(self._space.answer(self._space.choose(to_numpy(self._scores(X))), like=None), X)
@@ -754,22 +741,22 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             return self._space.answer(self._space.choose(self._scores(X)), like=X)
         rows = self._read_rows(X, reset=False)
         on = [
-            sp.csr_array(self._space.choose(by_blocks.scores(rows[part], self.coef_, self.intercept_)))
-            for part in by_blocks.pieces(rows.shape[0], len(self.intercept_), self.memory_limit)
+            sp.csr_array(self._space.choose(label_blocks.scores(rows[part], self.coef_, self.intercept_)))
+            for part in label_blocks.chunks(rows.shape[0], len(self.intercept_), self.memory_limit)
         ]
         return self._space.answer(sp.vstack(on, format="csr"), like=X)
 
     def predict_top(self, X, k=5):
-        """The k labels with the highest scores, best first, whether these are positive or not.
+        """The k labels with the highest scores, best first, whether the scores are positive or not.
 
-        Labels of equal scores come in the order of `classes_`. Memory is one score per label for
-        each thread (`n_jobs`) where `coef_` is sparse.
+        Labels of equal scores keep the order of `classes_`. If `coef_` is sparse, memory is one score per
+        label and thread (`n_jobs`).
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
         k : int, default=5
-            At most the number of labels.
+            From 1 to the number of labels.
 
         Returns
         -------
@@ -792,18 +779,18 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             raise ValueError(f"k must be from 1 to the number of labels, {len(names)}. Got {k!r} instead.")
         if sp.issparse(getattr(self, "coef_", None)):
             rows = self._read_rows(X, reset=False)
-            places, best = by_blocks.top(
+            places, best = label_blocks.top(
                 rows, self.coef_, self.intercept_, int(k), count_threads(self.n_jobs)
             )
         else:
-            places, best = by_blocks.top_dense(self._scores(X), int(k))
+            places, best = label_blocks.top_dense(self._scores(X), int(k))
         return names[places], best
 
     def predict_category(self, X, signatures):
         """Find the category whose label signature fits the scores of each sample best.
 
-        This is the exact maximiser of the model's score over the given signatures, so it
-        recognises categories that were never seen in training.
+        This is the exact maximiser of the model's score over the given signatures, which may be those of
+        categories without training samples.
 
         Parameters
         ----------
@@ -814,7 +801,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         Returns
         -------
         categories : ndarray of shape (n_samples,)
-            Row numbers of `signatures`, or its index for a pandas DataFrame.
+            Row numbers of `signatures`, or entries of its index for a pandas DataFrame.
         """
         scores = self._scores(X)
         S = np.asarray(signatures, dtype=float)
@@ -835,8 +822,8 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
 def _kernel_attributes(problem: KernelM3L, solution: Solution) -> dict[str, Any]:
     """Support vectors and their coefficients, in float64, as they were certified.
 
-    A score is sum_i k(x, x_i) c_il + b_l with b_l = s^2 sum_i c_il: the model keeps the plain
-    kernel, the coefficients of the support vectors and b.
+    A score is sum_i k(x, x_i) c_il + b_l with b_l = s^2 sum_i c_il, so the model stores the kernel without
+    its constant, the coefficients of the support vectors, and b.
     """
     X, kernel = problem.K.X, problem.K.kernel
     support = np.flatnonzero(solution.weights.any(axis=1))
@@ -852,7 +839,7 @@ def _kernel_attributes(problem: KernelM3L, solution: Solution) -> dict[str, Any]
 
 
 def _warn_if_indefinite(kernel: Kernel, X: Any) -> None:
-    """Look at some samples; a kernel that is not semi-definite has no certified optimum."""
+    """Warn if a kernel is not positive semi-definite on some samples: its optimum has no certificate."""
     n = X.shape[0]
     some = np.linspace(0, n - 1, min(n, PROBED_SAMPLES)).astype(int)
     K = KernelMatrix(kernel, X[some], np.inf, np.float64).whole

@@ -1,10 +1,9 @@
 """Inner loops of kernelised M3L.
 
-All arrays are label-major. For one label: residual e = y m - f, signed coefficients
-b = y alpha between lo and hi, kernel rows K[p], r = R[l, l]. A coefficient that moves by w
-takes r w K[p] off the residual. A coefficient is movable when e > 0 and b < hi, or e < 0
-and b > lo; then |e| is its violation, the size of the paper's projected gradient. One whose e is
-zero may still follow as the partner of another.
+All arrays are label-major. For one label: residual e = y m - f, signed coefficients b = y alpha between lo
+and hi, kernel rows K[p], r = R[l, l]. A change of a coefficient by w changes the residual by -r w K[p]. A
+coefficient is movable if e > 0 and b < hi, or e < 0 and b > lo; then |e| is its violation, the size of the
+paper's projected gradient. A coefficient with e = 0 may still move as the partner of another.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from maxmargin.core.lanes import (
 )
 from maxmargin.core.threads import aligned_zeros
 
-# Numbers looked at in one go when the largest is searched: as many as keep the vector units busy.
+# Chunk of the search for a maximum, large enough to keep the vector units busy.
 CHUNK = 256
-# A pair is taken as singular when its determinant is below this fraction of K_pp K_qq, by the precision of K:
-# what rounding alone makes of the determinant of a sample with itself lies far below.
+# A pair is singular if its determinant is below this fraction of K_pp K_qq, by the precision of K: rounding
+# errors in the determinant of a sample with itself are far smaller.
 SINGULAR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-12}
-# Columns of residuals that stay in registers while changes are carried to them, as the tuples that
-# `maxmargin.core.lanes` takes: they fill most registers of x86-64.
+# Columns of residuals that stay in registers in `propagate`, as tuples for `maxmargin.core.lanes`: they fill
+# most registers of x86-64.
 LANES = {np.dtype(np.float32): (0,) * 96, np.dtype(np.float64): (0,) * 48}
 # Labels that are moved side by side, as such a tuple.
 LABELS = (0,) * 48
@@ -55,6 +54,11 @@ class KernelState(NamedTuple):
         """The rows of one label."""
         return KernelState(self.E[l], self.B[l], self.lo[l], self.hi[l])
 
+    def movable(self) -> np.ndarray:
+        """Whether each coefficient is movable."""
+        E, B, lo, hi = self
+        return (E > 0) & (hi > B) | (E < 0) & (lo < B)
+
 
 class Coefficient(NamedTuple):
     """One coefficient: value, residual, bounds."""
@@ -66,7 +70,7 @@ class Coefficient(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Four vectors of `label_steps`, and the last two seen as integers."""
+    """Four vectors of `label_steps`, and the last two viewed as integers."""
 
     up: np.ndarray
     down: np.ndarray
@@ -87,18 +91,18 @@ class Block(NamedTuple):
     changes: np.ndarray
 
 
-class Room(NamedTuple):
-    """Memory of `block_sweeps`: columns of some rows of K, a block, and 2 quiet, r, 1 / r of its labels."""
+class Workspace(NamedTuple):
+    """Memory of `block_sweeps`: columns of rows of K, a block, and 2 negligible, r, 1 / r of its labels."""
 
     tile: np.ndarray
     block: Block
     scales: np.ndarray
 
 
-def room_for(size, dtype):
-    """Memory for blocks of `size` samples, an even number, on cache lines."""
+def workspace(size, dtype):
+    """Memory for blocks of `size` samples (an even number), aligned to cache lines."""
     parts = [aligned_zeros(size, len(LABELS), dtype) for _ in Block._fields]
-    return Room(
+    return Workspace(
         aligned_zeros(size, len(LANES[dtype]), dtype), Block(*parts), aligned_zeros(3, len(LABELS), dtype)
     )
 
@@ -125,7 +129,7 @@ def single_step(b, e, curvature, lo, hi):
 
 @helper(hot=True)
 def pair_gain(p_step, q_step, e_p, e_q, k_pp, k_qq, k_pq):
-    """What a pair of steps adds to the dual objective, (47)."""
+    """The gain of the dual objective by a pair of steps, (47)."""
     curved = 0.5 * (k_pp * p_step * p_step + k_qq * q_step * q_step) + k_pq * p_step * q_step
     return e_p * p_step + e_q * q_step - curved
 
@@ -157,32 +161,6 @@ def pair_step(first, second, k_pp, k_qq, k_pq):
     return p_then, q_face
 
 
-@compiled(allocates=True)
-def count_movable(state):
-    """Number of samples with a movable coefficient in any label."""
-    E, B, lo, hi = state
-    movable = np.zeros(E.shape[1], np.bool_)
-    for l in range(len(E)):
-        for i in range(E.shape[1]):
-            x = E[l, i]
-            if (x > 0 and B[l, i] < hi[l, i]) or (x < 0 and B[l, i] > lo[l, i]):
-                movable[i] = True
-    return movable.sum()
-
-
-@compiled(allocates=True)
-def settled(state):
-    """Samples whose coefficients are all at a bound that holds them there."""
-    E, B, lo, hi = state
-    answer = np.ones(E.shape[1], np.bool_)
-    for l in range(len(E)):
-        for i in range(E.shape[1]):
-            x, b = E[l, i], B[l, i]
-            if (x > 0 and b < hi[l, i]) or (x < 0 and b > lo[l, i]) or lo[l, i] < b < hi[l, i]:
-                answer[i] = False
-    return answer
-
-
 @helper
 def move(p, q, k_pq, diagonal, r, label):
     """Move the pair p, q (q = -1: p alone) to the optimum of (26)-(28); returns both changes of b."""
@@ -205,8 +183,8 @@ def move(p, q, k_pq, diagonal, r, label):
 
 
 @compiled(reorder=True)
-def update_tied(l, R, u, E):
-    """Carry what label l collected to the residuals of the labels tied to it."""
+def update_coupled(l, R, u, E):
+    """Add the changes of label l to the residuals of the labels coupled to it."""
     for k in range(len(E)):
         if k != l and R[k, l] != 0:
             e, weight = E[k], R[k, l]
@@ -247,7 +225,7 @@ def measure_labels(state, T, gaps, duals):
 
 @compiled
 def argmax_bits(bits):
-    """Index of the largest of some nonnegative floats seen as integers; -1 if all are zero.
+    """Index of the largest of some nonnegative floats viewed as integers; -1 if all are zero.
 
     Integers keep the order of nonnegative floats, and their maximum runs in SIMD.
     """
@@ -271,7 +249,7 @@ def argmax_bits(bits):
 
 @helper(reorder=True)
 def update_and_measure(K_p, K_q, w_p, w_q, e, up, down, violation):
-    """Carry a pair step to the residual and renew all violations in the same pass."""
+    """Update the residual after a pair step and compute all violations in the same pass."""
     for i in range(len(e)):
         x = e[i] - (w_p * K_p[i] + w_q * K_q[i])
         e[i] = x
@@ -300,9 +278,9 @@ def pair_gains(K_p, diagonal, p, e, up, down, violation, singular, gains):
 def label_steps(K, diagonal, r, label, work, budget, target, singular):
     """Greedy second-order pair steps on one label until its gap is at most `target`.
 
-    One pass carries a step to the residual and measures all violations, a second one scores
-    the partners; both run in SIMD. The gap is looked at every n / 32 steps, at which it costs
-    little beside them. Returns the number of steps and the gap when it was last measured.
+    One pass updates the residual and computes all violations, a second one computes the gains of the
+    partners; both run in SIMD. The gap is computed every n / 32 steps, which costs little beside them.
+    Returns the number of steps and the last computed gap.
     """
     e, b, lo, hi = label
     up, down, violation, gains, violation_bits, gain_bits = work
@@ -321,6 +299,7 @@ def label_steps(K, diagonal, r, label, work, budget, target, singular):
             gap = label_gap(label)
             if gap <= target or step == budget:
                 return step, gap
+        # The most violating coefficient p and its best partner q (30), then the exact step (26)-(28).
         p = argmax_bits(violation_bits)
         if p < 0:
             return step, 0.0
@@ -348,12 +327,12 @@ def gather(K, rows, columns, answer):
 
 
 @compiled(reorder=True, allocates=True)
-def carry(K, samples, changes, E, begin, end, tile, lanes):
+def propagate(K, samples, changes, E, begin, end, tile, lanes):
     """Add sum_k changes[k, l] K[samples[k]] to the residuals of every label l, in the columns begin to end.
 
-    Changes that are zero cost nothing. As many rows of K as `tile` has are worked on at a time, some columns
-    of them copied there: they stay in the nearest cache for all labels, and residuals in registers while the
-    changes of their label pass by. The next columns of both are asked for in time.
+    Changes of zero cost nothing. The loop works on as many rows of K as `tile` has, and copies some columns
+    of them to it: they stay in the first-level cache for all labels, and the residuals of a label stay in
+    registers while its changes are added. The next columns of both are prefetched.
     """
     L, width, most = len(E), len(lanes), len(tile)
     starts = np.empty(L + 1, np.int64)
@@ -370,20 +349,22 @@ def carry(K, samples, changes, E, begin, end, tile, lanes):
                     places[count], values[count] = k, value
                     count += 1
         starts[L] = count
+        # Columns in groups of registers: copy the tile, then update every label.
         for at in range(begin, whole, width):
             for k in range(size):
                 store_row(load_row(K, np.uint64(rows[k]), at, lanes), tile, np.uint64(k), 0)
             for l in range(L):
                 for k in range(l * size // L, (l + 1) * size // L):
                     row = K[rows[k]]
-                    for ahead in range(at + width, min(at + 2 * width, end), LINE):
-                        prefetch(row, ahead)
+                    for at_next in range(at + width, min(at + 2 * width, end), LINE):
+                        prefetch(row, at_next)
                 e = load_row(E, np.uint64(l), at, lanes)
                 for t in range(starts[l], starts[l + 1]):
                     e = add_product(e, values[t], load_row(tile, np.uint64(places[t]), 0, lanes))
                 store_row(e, E, np.uint64(l), at)
-                for ahead in range(at + width, min(at + 2 * width, end), LINE):
-                    prefetch(E[l], ahead)
+                for at_next in range(at + width, min(at + 2 * width, end), LINE):
+                    prefetch(E[l], at_next)
+        # The last columns, one by one.
         for l in range(L):
             e_l = E[l]
             for t in range(starts[l], starts[l + 1]):
@@ -394,7 +375,7 @@ def carry(K, samples, changes, E, begin, end, tile, lanes):
 
 @helper(hot=True)
 def block_residuals(K, i, start, changes):
-    """Residuals of sample i of a block, many labels: start_i - sum_j K_ij changes_j, in two sums."""
+    """Residuals of sample i of a block for many labels: start_i - sum_j K_ij changes_j, in two sums."""
     e = load_row(start, np.uint64(i), 0, LABELS)
     other = fill(K[0, 0] - K[0, 0], e)
     for j in range(0, len(K), 2):
@@ -405,20 +386,20 @@ def block_residuals(K, i, start, changes):
 
 @helper(hot=True)
 def block_steps(e, i, inverse, scales, block):
-    """Move the coefficients of one sample and many labels to their best values, (58); the squared moves.
+    """Move the coefficients of one sample and many labels to their best values, (58).
 
-    A step of w that ends where the residual is zero gains w e / 2, one that ends at a bound more. The first
-    one of a coefficient is left out where that is not above half of `quiet`. `inverse` is 1 / K_ii.
+    A step of w to an inner value gains w e / 2, a step to a bound gains more. The first step of a coefficient
+    is skipped if that is at most half of `negligible`. `inverse` is 1 / K_ii. Returns the squared steps.
     """
     i = np.uint64(i)
-    quiet, r, nothing = load_row(scales, 0, 0, LABELS), load_row(scales, 1, 0, LABELS), subtract(e, e)
+    negligible, r, nothing = load_row(scales, 0, 0, LABELS), load_row(scales, 1, 0, LABELS), subtract(e, e)
     b, before = load_row(block.now, i, 0, LABELS), load_row(block.before, i, 0, LABELS)
     lo, hi = load_row(block.lo, i, 0, LABELS), load_row(block.hi, i, 0, LABELS)
     longest = multiply(multiply(e, load_row(scales, 2, 0, LABELS)), fill(inverse, e))
     value = larger(add(b, longest), lo)
     value = where_above(value, hi, hi, value)
     moved, w = subtract(b, before), subtract(value, b)
-    asked = where_above(multiply(moved, moved), nothing, subtract(nothing, r), quiet)
+    asked = where_above(multiply(moved, moved), nothing, subtract(nothing, r), negligible)
     value = where_above(multiply(w, e), asked, value, b)
     store_row(value, block.now, i, 0)
     store_row(multiply(r, subtract(value, before)), block.changes, i, 0)
@@ -427,15 +408,15 @@ def block_steps(e, i, inverse, scales, block):
 
 
 @compiled(reorder=True, allocates=True)
-def block_sweeps(K, r, order, state, n_sweeps, quiet, room, lanes):
-    """Sweeps of one-variable steps over blocks of samples (R diagonal), many labels of a sample at a time.
+def block_sweeps(K, r, order, state, n_sweeps, negligible, work, lanes):
+    """Sweeps of one-variable steps over blocks of samples (R diagonal), for many labels side by side.
 
-    Steps on a block see its own residuals alone; what they changed is then carried to those of all samples.
-    Labels that are missing in the last group have bounds of zero. A coefficient stays where its first step
-    would gain no more than quiet[l].
+    Steps on a block use the residuals of the block only; then their changes are added to those of all
+    samples. Missing labels of the last group have bounds of zero. A coefficient is skipped if its first step
+    would gain at most negligible[l].
     """
     E, B, lo, hi = state
-    L, width, (size, tile) = len(E), len(LABELS), (len(room.tile), room.tile)
+    L, width, (size, tile) = len(E), len(LABELS), (len(work.tile), work.tile)
     K_block = np.zeros((size, size), E.dtype)
     changes = np.empty((size, L), E.dtype)
     zero, one, steep = E.dtype.type(0), E.dtype.type(1), E.dtype.type(1e30)
@@ -444,19 +425,20 @@ def block_sweeps(K, r, order, state, n_sweeps, quiet, room, lanes):
         m = len(samples)
         gather(K, samples, samples, K_block)
         for first in range(0, L, width):
-            block, scales = room.block, room.scales
+            block, scales = work.block, work.scales
             count = min(width, L - first)
             for part in block:
                 part[:] = 0
             scales[:] = 1
             for l in range(count):
                 e, b, low, high = E[first + l], B[first + l], lo[first + l], hi[first + l]
-                scales[0, l], scales[1, l] = quiet[first + l] + quiet[first + l], r[first + l]
+                scales[0, l], scales[1, l] = negligible[first + l] + negligible[first + l], r[first + l]
                 scales[2, l] = one / r[first + l]
                 for i in range(m):
                     p = samples[i]
                     block.start[i, l], block.now[i, l], block.before[i, l] = e[p], b[p], b[p]
                     block.lo[i, l], block.hi[i, l] = low[p], high[p]
+            # Sweeps (58) until no coefficient of the block moves.
             for _ in range(n_sweeps):
                 moves = fill(zero, load_row(scales, 0, 0, LABELS))
                 for i in range(m):
@@ -471,12 +453,12 @@ def block_sweeps(K, r, order, state, n_sweeps, quiet, room, lanes):
                 for i in range(m):
                     b[samples[i]] = block.now[i, l]
                     changes[i, first + l] = -block.changes[i, l]
-        carry(K, samples, changes[:m], E, 0, E.shape[1], tile, lanes)
+        propagate(K, samples, changes[:m], E, 0, E.shape[1], tile, lanes)
 
 
 @compiled(reorder=True, allocates=True)
 def coupled_block_sweeps(K, R, samples, state, n_sweeps, changes):
-    """The same for a prior that ties labels: all labels of a sample, then the next sample."""
+    """The same for coupled labels: all labels of a sample, then the next sample."""
     E, B, lo, hi = state
     size, L = len(samples), len(E)
     dtype = E.dtype.type
@@ -500,9 +482,9 @@ def coupled_block_sweeps(K, R, samples, state, n_sweeps, changes):
                     moved_here = True
                     B[l, j] = value
                     changes[l, i] += dtype(change)
-                    tied = R[l]
+                    coupling = R[l]
                     for k in range(L):
-                        w[k] += change * tied[k]
+                        w[k] += change * coupling[k]
             if moved_here:
                 moved = True
                 for other in range(size):

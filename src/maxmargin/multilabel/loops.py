@@ -1,8 +1,8 @@
-"""Loops that every linear solver of M3L needs, in the letters of `problem`.
+"""Loops that all linear solvers of M3L share, in the letters of `problem`.
 
-N samples, L labels, D features. Signs Y (N x L: +1, -1, 0 unknown), dual variables alpha in
-[0, c_il], weights stored feature-major with the bias last ((D+1) x L), g_il = m_il - y_il f_il the
-gradient of the dual. Ranges of labels lo..hi are unsigned, so that no loop has to think of negative indices.
+N samples, L labels, D features. Signs Y (N x L: +1, -1, 0 unknown), dual variables alpha in [0, c_il],
+weights stored feature-major with the bias last ((D+1) x L), g_il = m_il - y_il f_il the gradient of the dual.
+Ranges of labels lo..hi are unsigned, so that no loop tests for negative indices.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from maxmargin.core.lanes import (
 )
 from maxmargin.core.rows import LINE, ONE, row_scores, vector_product
 
-# Shares of the rows of V, a power of two, that threads divide among them.
-SHARES = 16
+# Parts of the rows of V, a power of two, that threads divide among them.
+PARTS = 16
 
 
 class EntryArrays(NamedTuple):
-    """What the loss asks of every entry: the arrays of `problem.EntryCosts` in working precision."""
+    """The arrays of `problem.EntryCosts` in working precision."""
 
     signs: np.ndarray
     weight: np.ndarray
@@ -51,11 +51,11 @@ class Scoring(NamedTuple):
     bias: np.floating
 
 
-class Reach(NamedTuple):
-    """Entries still visited, and the bounds (44)-(45) that unmark them.
+class Bounds(NamedTuple):
+    """Entries that are still visited, and the shrinking bounds (44)-(45).
 
-    `low` and `high` have two rows: row 0 holds the bounds of this pass, beyond which a variable at its box
-    is unmarked, and row 1 collects the extreme projected gradients for the next.
+    `low` and `high` have two rows: row 0 holds the bounds of this pass, beyond which a variable at its bound
+    is unmarked, and row 1 collects the extreme projected gradients for the next pass.
     """
 
     marks: np.ndarray
@@ -77,7 +77,7 @@ def entry_costs(costs, i, l):
 
 @helper(hot=True)
 def list_nonzeros(v, places):
-    """Write the places of nonzeros into `places`; returns how many there are."""
+    """Write the positions of nonzeros into `places`; return their number."""
     found, at, line = np.uint64(0), np.uint64(0), np.uint64(len(LINE))
     while at + line <= v.shape[0]:
         bits = bits_nonzero(load(v, at, LINE))
@@ -97,13 +97,13 @@ def list_nonzeros(v, places):
 def accumulate(rows, bias, alpha, signs, first, last, V):
     """V += X'(Y * alpha), skipping the zeros of alpha: the sum in (23), for some rows of V.
 
-    These are the rows j for which j modulo `SHARES` is in first..last.
+    These are the rows j with j modulo `PARTS` in first..last.
     """
     data, indices, indptr, dense = rows
-    d, mask, L = V.shape[0] - 1, SHARES - 1, alpha.shape[1]
+    d, mask, L = V.shape[0] - 1, PARTS - 1, alpha.shape[1]
     step = np.empty(L, V.dtype)
     few = np.empty(L, np.uint64)
-    words = np.empty(d + 2, np.uint64)
+    columns = np.empty(d + 2, np.uint64)
     values = np.empty(d + 2, V.dtype)
     for i in range(alpha.shape[0]):
         n_few = list_nonzeros(alpha[i], few)
@@ -111,42 +111,28 @@ def accumulate(rows, bias, alpha, signs, first, last, V):
             step[t] = signs[i, few[t]] * alpha[i, few[t]]
         if n_few == 0:
             continue
-        # The words of this share side by side: without a branch that nothing foretells.
-        words[0], values[0] = d, bias
-        n_words = int(first <= d & mask < last)
+        # The columns of this part side by side; a branch would not be predictable.
+        columns[0], values[0] = d, bias
+        n_columns = int(first <= d & mask < last)
         shift = dense * indptr[i]
         for k in range(indptr[i], indptr[i + 1]):
             j = np.int64(indices[k - shift])
-            words[n_words], values[n_words] = j, data[k]
-            n_words += (first <= j & mask) & (j & mask < last)
-        for k in range(n_words):
-            x, v = values[k], V[words[k]]
+            columns[n_columns], values[n_columns] = j, data[k]
+            n_columns += (first <= j & mask) & (j & mask < last)
+        for k in range(n_columns):
+            x, v = values[k], V[columns[k]]
             for t in range(n_few):
                 v[few[t]] += x * step[t]
 
 
 @compiled
-def count_columns(indices, counts):
-    """Count how often each column occurs."""
-    for k in range(indices.shape[0]):
-        counts[indices[k]] += 1
-
-
-@compiled
-def renumber(indices, places, answer):
-    """Write the places of columns into `answer`."""
-    for k in range(indices.shape[0]):
-        answer[k] = places[indices[k]]
-
-
-@compiled
-def rare_last(rows, near, first, last, indices, values):
-    """Copy the sparse rows first..last; columns from `near` on come last, the first of them at the end."""
+def rare_last(rows, frequent, first, last, indices, values):
+    """Copy the sparse rows first..last with the columns from `frequent` on last, in reversed order."""
     data, columns, indptr, _ = rows
     for i in range(first, last):
         front, back = indptr[i], indptr[i + 1] - 1
         for k in range(indptr[i], indptr[i + 1]):
-            rare = columns[k] >= near
+            rare = columns[k] >= frequent
             place = back if rare else front
             indices[place], values[place] = columns[k], data[k]
             back -= rare
@@ -155,7 +141,7 @@ def rare_last(rows, near, first, last, indices, values):
 
 @helper(reorder=True, hot=True)
 def lane_costs(costs, i, l, lanes, y):
-    """Boxes and margins of as many entries of sample i from l on as there are lanes; y are their signs."""
+    """Boxes and margins of the entries of sample i from l on, one per lane; y are their signs."""
     _, weight, upper, margin, per_entry_margin = costs
     zero = fill(upper.dtype.type(0), y)
     negative, positive = np.uint64(0), np.uint64(1)
@@ -171,21 +157,21 @@ def lane_costs(costs, i, l, lanes, y):
 
 
 @helper(hot=True)
-def measure_entry(i, l, costs, f, alpha, quiet, flags, sums):
-    """What entry (i, l) with the score f adds to the sums of `measure`."""
+def measure_entry(i, l, costs, f, alpha, negligible, flags, sums):
+    """Add the terms of entry (i, l) with score f to the sums of `measure`."""
     c, m = entry_costs(costs, i, l)
     real = costs.upper.dtype.type
     y, a, zero = real(costs.signs[i, l]), real(alpha[i, l]), real(0)
     g = m - y * f
     hinge = max(g, zero)
-    # As two shares, one of which is zero: no rounding is left of an entry at the bound it belongs to.
+    # As two terms, one of which is zero: an entry at its bound has no rounding error.
     gap = (c - a) * hinge + a * max(-g, zero)
     sums[0, l] += c * hinge
     sums[1, l] += gap
     sums[2, l] += m * a
     sums[3, l] += y * a
     if flags.shape[0] > 0:
-        flags[i, l] = gap > quiet
+        flags[i, l] = gap > negligible
 
 
 @helper(hot=True)
@@ -196,8 +182,8 @@ def add_lanes(v, sums, k, l, lanes):
 
 
 @helper(hot=True)
-def measure_lanes(i, l, lanes, costs, scores, alpha, quiet, flags, sums):
-    """The same for as many entries of sample i from l on as there are lanes."""
+def measure_lanes(i, l, lanes, costs, scores, alpha, negligible, flags, sums):
+    """The same for the entries of sample i from l on, one per lane."""
     f = load(scores, l, lanes)
     zero = fill(scores.dtype.type(0), f)
     y, a = as_reals(load_row(costs.signs, i, l, lanes), f), as_reals(load_row(alpha, i, l, lanes), f)
@@ -210,15 +196,15 @@ def measure_lanes(i, l, lanes, costs, scores, alpha, quiet, flags, sums):
     add_lanes(multiply(m, a), sums, 2, l, lanes)
     add_lanes(multiply(y, a), sums, 3, l, lanes)
     if flags.shape[0] > 0:
-        store_above(gap, fill(quiet, gap), flags[i], l)
+        store_above(gap, fill(negligible, gap), flags[i], l)
 
 
 @compiled(allocates=True)
-def measure(rows, costs, scoring, first, last, alpha, quiet, flags, sums):
-    """Losses, gap, dual value and S per label over the samples first..last, and what is left to do.
+def measure(rows, costs, scoring, first, last, alpha, negligible, flags, sums):
+    """Losses, gap, dual value and S per label over the samples first..last.
 
-    Adds to the four rows of `sums` (float64, one entry per label) and marks in `flags`, unless it is empty,
-    the entries whose share c max(0, g) - alpha g of the gap, g the gradient (29), is above `quiet`.
+    Adds to the four rows of `sums` (float64, one entry per label). Unless `flags` is empty, it marks the
+    entries whose part c max(0, g) - alpha g of the gap, g the gradient (29), is above `negligible`.
     """
     T, G, bias = scoring
     L, line = np.uint64(alpha.shape[1]), np.uint64(len(LINE))
@@ -231,19 +217,19 @@ def measure(rows, costs, scoring, first, last, alpha, quiet, flags, sums):
             vector_product(t, G, mixed)
         l = np.uint64(0)
         while l + line <= L:
-            measure_lanes(i, l, LINE, costs, scores, alpha, quiet, flags, sums)
+            measure_lanes(i, l, LINE, costs, scores, alpha, negligible, flags, sums)
             l += line
         while l < L:
-            measure_entry(i, l, costs, scores[l], alpha, quiet, flags, sums)
+            measure_entry(i, l, costs, scores[l], alpha, negligible, flags, sums)
             l += ONE
 
 
 @compiled
-def add_squares(rows, near, weights, system):
-    """Add sum_t weights_t z_i z_i', i = near_t, for sparse rows z: the diagonal and what is below it."""
+def add_squares(rows, chosen, weights, system):
+    """Add sum_t weights_t z_i z_i', i = chosen_t, for sparse rows z: the diagonal and the lower triangle."""
     data, indices, indptr, _ = rows
-    for t in range(near.shape[0]):
-        first, last = indptr[near[t]], indptr[near[t] + 1]
+    for t in range(chosen.shape[0]):
+        first, last = indptr[chosen[t]], indptr[chosen[t] + 1]
         for a in range(first, last):
             line, x = system[indices[a]], weights[t] * data[a]
             for b in range(first, a + 1):

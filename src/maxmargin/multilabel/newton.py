@@ -1,23 +1,23 @@
-"""Newton's method for few features: the losses and the equations of `core.proximal_newton` for labels.
+"""Newton's method for few features: the losses and geometries of `core.proximal_newton` for labels.
 
-Problem, dual and gap as in `problem`. Coordinate ascent gets stuck where features are few and overlap or have
-different scales, which is how most tables are. There the weights are the small side of the problem.
+Problem, dual and gap as in `problem`. Coordinate ascent stalls if features are few and overlap or have
+different scales, as in most tables. There the weights are the small side of the problem.
 
-**Hinge.** The shares are t = alpha / c of the boxes, and each hinge is rounded off over a width tau:
+**Hinge.** The shares are t = alpha / c of the boxes, and each hinge is smoothed over a width tau:
 
     phi'(g) = t(g) = clip(a + g / tau, 0, 1),     second derivative sum c / tau x x' over 0 < t < 1.
 
-Labels that no prior ties are groups of their own, with weights u_l and scores sqrt(r_l) x.u_l; labels that
-are tied are one group with weights U (rank x D) and scores F = P'U X', R = P'P.
+Independent labels are groups of their own, with weights u_l and scores sqrt(r_l) x.u_l. Coupled labels are
+one group with weights U (rank x D) and scores F = P'U X', R = P'P.
 
-**Squared hinge.** t = 2 max(g, 0) without an upper bound, tau = 1/2 is part of the loss and no anchor is
-needed: P - D(alpha) = 1/2 |grad P|^2 at any weights.
+**Squared hinge.** t = 2 max(g, 0) without an upper bound, tau = 1/2 is part of the loss and there is no
+anchor: P - D(alpha) = 1/2 |grad P|^2 at any weights.
 
-Where C is so large that no optimal alpha comes near its box, shares drown in rounding. At the optimum
-1/2 |V|^2 <= P, so that <m, alpha> <= 2 P(Z) for every Z: once steps are stuck, boxes end at 2 P(Z) / m, which
-changes no optimum, and the steps begin anew. A rounding of the margins still costs C; a multiple of the
-weights just above 1 keeps them. Where no step has come near the optimum, P(Z) bounds nothing; then boxes are
-cut to what shares are exact with.
+If C is so large that no optimal alpha comes near its box, shares are lost in rounding. At the optimum 1/2
+|V|^2 <= P, so <m, alpha> <= 2 P(Z) for every Z: when steps stall, boxes are cut to 2 P(Z) / m, which does not
+change the optimum, and the steps start again. A rounding of the margins still costs C; a multiple of the
+weights slightly above 1 restores them. If no step has come near the optimum, P(Z) bounds nothing, and boxes
+are cut to the largest size at which shares are exact.
 
 Keerthi, DeCoste, "A modified finite Newton method for fast solution of large scale linear SVMs", Journal of
 Machine Learning Research 6, 2005.
@@ -45,32 +45,33 @@ from maxmargin.core.proximal_newton import (
 )
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import run_threads
+from maxmargin.multilabel.label_blocks import Answer, ManyM3L, ManySolution, prune_weights
 from maxmargin.multilabel.loops import add_squares
-from maxmargin.multilabel.many import Answer, ManyM3L, ManySolution, cull_weights
 from maxmargin.multilabel.problem import EntryCosts, KernelM3L, LinearM3L, Solution
 
-# tau at the start, in units of the largest margin; `AGAIN` from given weights.
+# First tau, in units of the largest margin; `AGAIN` if weights are given.
 FIRST, AGAIN = 4.0, 0.25
-# Steps in which the gap must fall by a tenth: of labels alone, and of tied ones, which share the length of a
-# step. Of 96 fits with a prior at C of 1e4 and 1e6 six stop too soon with 200 steps, none with 500.
-PATIENCE, PATIENCE_TIED = 200, 500
-# Largest relative gap at which given dual variables are started from.
-NEAR = 0.1
-# Most Newton steps of an epoch, and the entries of X times labels that they may read.
+# Steps in which the gap must fall by a tenth: of independent labels, and of coupled ones, which share the
+# length of a step. Of 96 fits with a prior at C of 1e4 and 1e6 six stop too early with 200 steps, none with
+# 500.
+PATIENCE, PATIENCE_COUPLED = 200, 500
+# Largest relative gap at which given dual variables are used as a start.
+START = 0.1
+# Most Newton steps of an epoch, and most products of entries of X and labels.
 STEPS, EPOCH = 5, 1e6
-# Part of the gap allowed by tol that is aimed at.
+# The steps aim at this part of the gap that tol allows.
 AIM = 0.95
-# Largest C |x|^2 with which shares of the boxes are more than rounding, and a gap that tells nothing.
+# Largest C |x|^2 at which shares are more than rounding, and a gap that bounds nothing.
 CURVED, HOPELESS = 1e12, 0.5
-# A multiple of weights that keeps margins which rounding has cut.
+# A multiple of the weights that restores margins cut by rounding.
 ABOVE_ONE = 1 + 2.0**-40
 # Entries of labels that take a step together.
 GROUP = 2**17
-# Largest curvature times |x|^2 at which rounding allows equations in samples.
+# Largest curvature times |x|^2 at which equations in samples are accurate enough.
 SAFE = 1e8
-# Largest order of a system of tied labels that is factored; above, conjugate gradients solve it.
+# Largest order of a system of coupled labels that is factored; larger ones are solved by conjugate gradients.
 DIRECT = 1200
-# Labels of an epoch for each thread, and the least part of sparse rows that is filled up.
+# Labels per thread and epoch, and the part of nonzeros from which sparse rows become dense.
 BLOCK, FILLED = 32, 0.2
 # Eigenvalues of K below this part of the largest are rounding.
 RANK = 1e-14
@@ -89,7 +90,7 @@ class HingeLosses:
         return HingeLine(self, at, tau, anchor, scores, moves)
 
     def curvature(self, at: Any, tau: np.ndarray, shares: np.ndarray) -> np.ndarray:
-        """The second derivatives of all losses by their scores."""
+        """Second derivatives of all losses with respect to their scores."""
         inside = (shares > 0.0) & (shares < 1.0)
         return np.where(inside, self.boxes[at] * self.signs[at] ** 2 / tau[:, None, None], 0.0)
 
@@ -123,7 +124,7 @@ class HingeLine:
         return -sums(weight, clipped(shares))
 
     def bracketed(self, moved: np.ndarray | None) -> None:
-        """Nothing is left out."""
+        """Do nothing: all samples stay in the sums."""
 
     def point(self, lengths: np.ndarray | None) -> ProximalPoint:
         g, shares = self.g, self.start
@@ -137,7 +138,7 @@ class HingeLine:
 
 
 class SquaredLosses(HingeLosses):
-    """The squared hinges of all entries, which are smooth as they are."""
+    """The squared hinges of all entries, which need no smoothing."""
 
     def line(
         self, at: Any, tau: np.ndarray, anchor: np.ndarray, scores: np.ndarray, moves: Any
@@ -165,16 +166,16 @@ class SquaredLine(HingeLine):
 
 
 def clipped(shares: np.ndarray) -> np.ndarray:
-    """Shares within their bounds, in place."""
+    """Shares clipped to [0, 1], in place."""
     np.maximum(shares, 0.0, out=shares)
     return np.minimum(shares, 1.0, out=shares)
 
 
 class LabelRows:
-    """Rows of X, the constant feature last, of which every label makes equations of its own.
+    """Rows of X, the constant feature last, with a Newton equation per label.
 
-    X is dense, or CSR. Equations are in the samples whose loss is curved where these are few, or where their
-    products are known; otherwise in the features.
+    X is dense or CSR. Equations are solved in the samples whose loss is curved if these are few or if their
+    products are stored, otherwise in the features.
     """
 
     def __init__(self, X: Any, *, keep_products: bool = False) -> None:
@@ -183,7 +184,7 @@ class LabelRows:
         self.flat = Rows.of(X).flat if self.sparse else None
         squares = X.multiply(X).sum(axis=1) if self.sparse else np.einsum("ij,ij->i", X, X)
         self.safe = SAFE / max(float(np.max(squares, initial=0.0)), 1e-300)
-        # Products of all samples, which the labels share, where they are not much larger than X.
+        # Products of all samples, which the labels share, unless they are much larger than X.
         self.products: np.ndarray | None = filled(X @ X.T) if keep_products and n <= 2 * self.order else None
 
     def scores(self, W: np.ndarray) -> np.ndarray:
@@ -193,37 +194,37 @@ class LabelRows:
         return ((self.X.T @ steps[:, 0].T).T if self.sparse else steps[:, 0] @ self.X)[:, None]
 
     def entry_rows(self, labels: np.ndarray, samples: np.ndarray) -> np.ndarray:
-        """What the weights of a group are multiplied by in the scores of some entries."""
+        """Rows of the map from the weights of a group to the scores of some entries."""
         return filled(self.X[samples])
 
     def directions(self, newton: NewtonSteps, at: Any) -> np.ndarray:
         curvature = newton.losses.curvature(at, newton.tau[at], newton.shares[at])
         each = zip(curvature[:, 0], newton.gradients[at][:, 0], strict=True)
-        return np.stack([self._direction(weights, rest) for weights, rest in each])[:, None]
+        return np.stack([self._direction(weights, gradient) for weights, gradient in each])[:, None]
 
-    def _direction(self, weights: np.ndarray, rest: np.ndarray) -> np.ndarray:
-        """Solve (I + sum_i weights_i x_i x_i') d = -rest."""
-        near = np.flatnonzero(weights)
-        weights = weights[near]
+    def _direction(self, weights: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Solve (I + sum_i weights_i x_i x_i') d = -gradient."""
+        curved = np.flatnonzero(weights)
+        weights = weights[curved]
         few = self.order // 2 if self.products is None else self.order
-        if len(near) < few and weights.max(initial=0.0) < self.safe:
-            rows = self.X[near]
+        if len(curved) < few and weights.max(initial=0.0) < self.safe:
+            rows = self.X[curved]
             known = self.products
-            system = filled(rows @ rows.T) if known is None else known[np.ix_(near, near)]
+            system = filled(rows @ rows.T) if known is None else known[np.ix_(curved, curved)]
             system.flat[:: len(system) + 1] += 1.0 / weights
-            return rows.T @ solve_scaled(system, rows @ rest) - rest if near.size else -rest
+            return rows.T @ solve_scaled(system, rows @ gradient) - gradient if curved.size else -gradient
         if self.sparse:
             system = np.zeros((self.order, self.order))
-            add_squares(self.flat, near, weights, system)
+            add_squares(self.flat, curved, weights, system)
         else:
-            rows = self.X[near] * np.sqrt(weights[:, None])
+            rows = self.X[curved] * np.sqrt(weights[:, None])
             system = np.asarray(dsyrk(1.0, rows.T)).T
         system.flat[:: self.order + 1] += 1.0
-        return -solve_scaled(system, rest)
+        return -solve_scaled(system, gradient)
 
 
-class TiedRows:
-    """Rows of X, the constant feature last, and P of the prior R = P'P that ties the labels: one group."""
+class CoupledRows:
+    """Rows of X, the constant feature last, and P of the prior R = P'P that couples the labels: one group."""
 
     def __init__(self, X: np.ndarray, P: np.ndarray) -> None:
         self.X, self.P = X, P
@@ -241,32 +242,32 @@ class TiedRows:
 
     def directions(self, newton: NewtonSteps, at: Any) -> np.ndarray:
         weights = newton.losses.curvature(ALL, newton.tau, newton.shares)[0]
-        rest = newton.gradients[0]
+        gradient = newton.gradients[0]
         squares = np.stack([self._squares(each) for each in weights])
-        solve = self._solved if rest.size <= DIRECT else self._nearly_solved
-        return -solve(squares, weights, rest)[None]
+        solve = self._solve_directly if gradient.size <= DIRECT else self._solve_iteratively
+        return -solve(squares, weights, gradient)[None]
 
     def _squares(self, weights: np.ndarray) -> np.ndarray:
         """X' diag(weights) X."""
-        near = np.flatnonzero(weights)
-        rows = self.X[near] * np.sqrt(weights[near, None])
+        curved = np.flatnonzero(weights)
+        rows = self.X[curved] * np.sqrt(weights[curved, None])
         return rows.T @ rows
 
-    def _solved(self, squares: np.ndarray, weights: np.ndarray, rest: np.ndarray) -> np.ndarray:
-        """By the matrix I + sum_l P_l P_l' (x) X'D_l X."""
+    def _solve_directly(self, squares: np.ndarray, weights: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Solve with the matrix I + sum_l P_l P_l' (x) X'D_l X."""
         rank, D = self.shape
         pairs = (self.P[:, None] * self.P[None]).reshape(rank * rank, -1)
         matrix = (pairs @ squares.reshape(len(squares), -1)).reshape(rank, rank, D, D)
         matrix = np.ascontiguousarray(matrix.transpose(0, 2, 1, 3)).reshape(rank * D, rank * D)
         matrix.flat[:: rank * D + 1] += 1.0
-        return solve_scaled(matrix, rest.ravel()).reshape(rank, D)
+        return solve_scaled(matrix, gradient.ravel()).reshape(rank, D)
 
-    def _nearly_solved(
-        self, squares: np.ndarray, weights: np.ndarray, rest: np.ndarray, *, accuracy: float = 0.003
+    def _solve_iteratively(
+        self, squares: np.ndarray, weights: np.ndarray, gradient: np.ndarray, *, accuracy: float = 0.003
     ) -> np.ndarray:
-        """By conjugate gradients, preconditioned by the equations of the labels alone.
+        """Solve by conjugate gradients, preconditioned by the equations of the separate labels.
 
-        In the weights Z = P'U of the labels the matrix is Q (x) I plus one block a label, Q = R^-1; the
+        In the weights Z = P'U of the labels the matrix is Q (x) I plus one block per label, Q = R^-1; the
         blocks on its diagonal are inverted.
         """
         inverse = np.linalg.inv(self.P)
@@ -282,7 +283,7 @@ class TiedRows:
         def precondition(V: np.ndarray) -> np.ndarray:
             return inverse.T @ np.matmul(inverses, (inverse @ V)[:, :, None])[:, :, 0]
 
-        return conjugate_gradients(product, rest, precondition, accuracy=accuracy)[0]
+        return conjugate_gradients(product, gradient, precondition, accuracy=accuracy)[0]
 
 
 class Newton(Evaluated):
@@ -294,11 +295,11 @@ class Newton(Evaluated):
     alpha : array of shape (n_samples, n_labels)
         Feasible dual variables to start from.
     tol : float
-        The relative gap that training stops at.
+        The relative gap at which training stops.
     n_threads : int, default=1
         Threads over labels.
     rows : LabelRows, optional
-        Those of the problem, where other problems on the same rows share them.
+        Rows of the problem that other problems share.
     """
 
     def __init__(
@@ -311,14 +312,14 @@ class Newton(Evaluated):
         rows: LabelRows | None = None,
     ) -> None:
         self.problem, self.tol, self.n_threads = problem, tol, n_threads
-        costs, tied = problem.costs, problem.coupled
+        costs, coupled = problem.costs, problem.coupled
         self.boxes = costs.boxes()
-        signs = costs.signs if tied else costs.signs * np.sqrt(problem.r)
+        signs = costs.signs if coupled else costs.signs * np.sqrt(problem.r)
         self.losses = HingeLosses(*map(self._grouped, (signs, self.boxes, costs.margins())))
         self.widest = float(self.losses.margins.max(initial=0.0)) or 1.0
-        self.geometry: LabelRows | TiedRows
-        if tied:
-            self.geometry = TiedRows(dense_rows(problem), problem.factor)
+        self.geometry: LabelRows | CoupledRows
+        if coupled:
+            self.geometry = CoupledRows(dense_rows(problem), problem.factor)
             shape = (1, *self.geometry.shape)
         else:
             self.geometry = LabelRows(dense_rows(problem)) if rows is None else rows
@@ -328,10 +329,10 @@ class Newton(Evaluated):
         self.n_steps = int(np.clip(EPOCH / max(n * L * shape[-1], 1), 1, STEPS))
         self.gap, self.aim = np.inf, AIM
         self.patience = self._patience()
-        self.capped = False
-        if alpha.any() and problem.evaluate(alpha, n_threads=n_threads)[1].gap <= NEAR:
-            # Further from the optimum almost all entries would be at their bounds, where steps see nothing of
-            # the losses.
+        self.is_cut = False
+        if alpha.any() and problem.evaluate(alpha, n_threads=n_threads)[1].gap <= START:
+            # Farther from the optimum almost all entries are at their bounds, where steps cannot use the
+            # losses.
             shares = np.divide(alpha, self.boxes, out=np.zeros(self.boxes.shape), where=self.boxes > 0)
             anchor = self._grouped(shares)
             steps = self.losses.signs * self.losses.boxes * anchor
@@ -345,22 +346,22 @@ class Newton(Evaluated):
         self.steps = NewtonSteps(self.losses, self.geometry, weights, anchor, tau * self.widest)
 
     def _grouped(self, entries: np.ndarray) -> np.ndarray:
-        """Entries (N x L) as groups x columns x samples: one group of tied labels, or one a label."""
+        """Entries (N x L) as groups x columns x samples: one group of coupled labels, or one per label."""
         rows = np.ascontiguousarray(entries.T, dtype=np.float64)
         return rows[None] if self.problem.coupled else rows[:, None]
 
     def _move(self, clock: Clock) -> Progress:
         """Some Newton steps on every label that is not done."""
         if self.gap <= self.tol:
-            # The running gap was small enough and yet there is another epoch: the scores have drifted.
-            self.steps.begin()
+            # The last running gap was small enough but not its certificate: the scores have drifted.
+            self.steps.restart()
             self.aim *= 0.5
         self._step(clock)
         certificate, stuck = self._bounds(), ""
         if self.patience.exhausted(self._bounds(-np.inf).gap):
             self._refine()
             certificate = self._bounds()
-            goes_on = certificate.gap <= self.tol or self._cap(certificate.gap)
+            goes_on = certificate.gap <= self.tol or self._cut_boxes(certificate.gap)
             stuck = "" if goes_on else SCALES
         self.gap = certificate.gap
         return Progress(certificate, self.problem.shape[0], stuck=stuck)
@@ -370,7 +371,8 @@ class Newton(Evaluated):
         L, _, n = steps.anchor.shape
         size = max(1, GROUP // n)
         groups = [np.arange(l, min(l + size, L)) for l in range(0, L, size)]
-        # Half of the gap allowed goes with the objective of a label, half to all labels alike.
+        # Half of the allowed gap is proportional to the objective of a label, half is the same for all
+        # labels.
         half = 0.5 * self.aim * self.tol
         targets = (half, half * float(steps.primal.sum()) / L)
 
@@ -381,17 +383,17 @@ class Newton(Evaluated):
         run_threads(work, groups, self.n_threads)
 
     def _bounds(self, least: float = 0.0) -> Certificate:
-        """The best of both sides so far, as the steps have seen them; D = 0 needs no steps."""
+        """The best bounds on both sides so far; D = 0 holds without any step."""
         constant, dual = self.problem.costs.constant, np.maximum(self.steps.dual, least)
         return Certificate(float(self.steps.primal.sum()) + constant, float(dual.sum()) + constant)
 
     def _evaluate(self) -> tuple[Solution, Certificate]:
-        """The best weights and dual variables as they are."""
+        """The best weights and dual variables."""
         shares = np.where(self.steps.dual[:, None, None] > 0.0, self.steps.best_shares, 0.0)
         alpha = shares.reshape(-1, shares.shape[-1]).T * self.boxes
         weights = self.weights()
         Z, certificate = self.problem.evaluate(alpha, n_threads=self.n_threads, weights=weights)
-        if self.capped and certificate.gap > self.tol:
+        if self.is_cut and certificate.gap > self.tol:
             Z, certificate = self.problem.evaluate(
                 alpha, n_threads=self.n_threads, weights=ABOVE_ONE * weights
             )
@@ -403,12 +405,12 @@ class Newton(Evaluated):
         return W.reshape(-1, W.shape[-1]).T
 
     def _patience(self) -> Patience:
-        return Patience((PATIENCE_TIED if self.problem.coupled else PATIENCE) // self.n_steps)
+        return Patience((PATIENCE_COUPLED if self.problem.coupled else PATIENCE) // self.n_steps)
 
     def _refine(self, *, most: int = 1000) -> None:
-        """Solve for the dual variables within their boxes by the margins that they must make.
+        """Solve for the free dual variables of each label from the margins that they must reach.
 
-        The shares of a step carry the rounding of scores over tau, which is much of them where boxes are far
+        The shares of a step contain the rounding of scores divided by tau, which is large if boxes are far
         too large.
         """
         steps, losses = self.steps, self.losses
@@ -428,20 +430,20 @@ class Newton(Evaluated):
                 steps.best_shares = steps.best_shares.copy()
                 steps.best_shares[l][free] = alpha[free] / box[free]
 
-    def _cap(self, gap: float, *, far: float = 1e-3) -> bool:
-        """Cut boxes to what an optimum may fill and begin anew, once, if that is far less than they hold.
+    def _cut_boxes(self, gap: float, *, far: float = 1e-3) -> bool:
+        """Cut boxes to bounds on an optimum and start again, once, if that makes them far smaller.
 
-        Weights that leave most of the gap tell nothing of an optimum; then boxes are cut to what shares are
-        exact with.
+        Weights with most of the gap left bound nothing; then boxes are cut to the size at which shares are
+        exact.
         """
         boxes, margins = self.losses.boxes, self.losses.margins
         primal = self.steps.primal[:, None, None]
         most = np.divide(2 * primal, margins, out=np.full(boxes.shape, np.inf), where=margins > 0)
         if gap > HOPELESS:
-            most = np.minimum(most, CURVED / self.problem.reach() ** 2)
-        if self.capped or not np.minimum(boxes, most).max() < far * boxes.max():
+            most = np.minimum(most, CURVED / self.problem.max_norm() ** 2)
+        if self.is_cut or not np.minimum(boxes, most).max() < far * boxes.max():
             return False
-        self.capped = True
+        self.is_cut = True
         self.losses = HingeLosses(self.losses.signs, np.minimum(boxes, most), margins)
         self.boxes = self.losses.boxes.reshape(-1, boxes.shape[-1]).T
         self._begin(np.zeros(self.steps.W.shape), np.full(boxes.shape, 0.5), FIRST)
@@ -451,11 +453,10 @@ class Newton(Evaluated):
 
 
 class KernelNewton(Evaluated):
-    """`Newton` on a factor K = G G' of the kernel matrix, the rows of G taken for features.
+    """`Newton` on a factor K = G G' of the kernel matrix, with the rows of G as features.
 
-    It has the same dual variables, and mostly the weights that they make are the model. Where rounding keeps
-    these from being as good as the best weights U in the features, the model is coefficients of all samples
-    that make U.
+    The dual variables are the same, and usually they make the weights of the model. If rounding makes these
+    worse than the best weights U in the features, the model has coefficients of all samples that reproduce U.
 
     Parameters
     ----------
@@ -463,7 +464,7 @@ class KernelNewton(Evaluated):
     alpha : array of shape (n_samples, n_labels)
         Feasible dual variables to start from.
     tol : float
-        The relative gap that training stops at.
+        The relative gap at which training stops.
     n_threads : int, default=1
     """
 
@@ -500,10 +501,10 @@ class KernelNewton(Evaluated):
 
 
 class LabelByLabel:
-    """The solver of `ManyM3L` where features are few: every label is a problem of its own.
+    """The solver of `ManyM3L` for few features: every label is a problem of its own.
 
-    Members near a label are few where samples are far apart, as texts are. In a few dense dimensions every
-    sample is near every label, and the ascent on members needs thousands of looks.
+    Active sets are small if samples are far apart, as texts are. In a few dense dimensions every sample is
+    near the margin of every label, and the ascent on active sets needs thousands of scans.
 
     Parameters
     ----------
@@ -511,19 +512,25 @@ class LabelByLabel:
     tol : float
         The relative gap that every label reaches.
     n_threads : int, default=1
-    cull : float, default=0.0
-        Largest weight that may be dropped.
+    prune_below : float, default=0.0
+        Largest weight that may be pruned.
     max_rounds : int, default=1000
         Most epochs of Newton's method for a label.
     """
 
     def __init__(
-        self, problem: ManyM3L, *, tol: float, n_threads: int = 1, cull: float = 0.0, max_rounds: int = 1000
+        self,
+        problem: ManyM3L,
+        *,
+        tol: float,
+        n_threads: int = 1,
+        prune_below: float = 0.0,
+        max_rounds: int = 1000,
     ) -> None:
         self.problem, self.tol, self.n_threads = problem, tol, n_threads
-        self.cull, self.max_rounds = cull, max_rounds
+        self.prune_below, self.max_rounds = prune_below, max_rounds
         self.on = problem.on.tocsc()
-        self.constant, self.primal = problem.at_rest()
+        self.constant, self.primal = problem.negative_model()
         self.dual = np.zeros(problem.shape[1])
         X, bias = problem.rows.matrix, np.full((problem.shape[0], 1), float(problem.bias))
         if problem.squared and problem.rows.data.size < FILLED * problem.shape[0] * problem.n_features:
@@ -543,7 +550,7 @@ class LabelByLabel:
     def epoch(self, clock: Clock) -> Progress:
         L = self.problem.shape[1]
         labels = range(self.next, min(self.next + BLOCK * self.n_threads, L))
-        run_threads(lambda l: self._keep(l, clock), labels, self.n_threads)
+        run_threads(lambda l: self._store(l, clock), labels, self.n_threads)
         self.next = labels.stop
         certificate = self.certify()
         over, close = self.next == L, certificate.gap <= self.tol
@@ -556,16 +563,16 @@ class LabelByLabel:
     def solution(self) -> ManySolution:
         return ManySolution(sp.csc_array(self.W), self.primal, self.dual)
 
-    def _keep(self, l: int, clock: Clock) -> None:
-        """Solve one label, if there is time, and keep its answer."""
+    def _store(self, l: int, clock: Clock) -> None:
+        """Solve one label, if there is time, and store its answer."""
         answer = self.solve(l, clock)
         if answer is not None:
             self.W[:, l], self.primal[l], self.dual[l] = answer
 
     def solve(self, l: int, clock: Clock, start: np.ndarray | None = None) -> Answer | None:
-        """Newton steps on one label until its gap is small enough, and what can be dropped then.
+        """Newton steps on one label until its gap is small enough, then pruning.
 
-        `start` are weights to begin with, the bias last; None are zeros.
+        `start` are the first weights, the bias last; None stands for zeros.
         """
         if clock.expired() or not self.problem.upper[:, l].any():
             return None
@@ -592,7 +599,7 @@ class LabelByLabel:
         def of(kept: np.ndarray) -> float:
             return label.evaluate(alpha, weights=kept[:, None])[1].primal
 
-        return Answer(*cull_weights(weights[:, 0], primal, dual, self.cull, self.tol, of), dual)
+        return Answer(*prune_weights(weights[:, 0], primal, dual, self.prune_below, self.tol, of), dual)
 
     def _squared(self, l: int, clock: Clock, start: np.ndarray | None) -> Answer:
         problem, y = self.problem, self._signs(l)[:, 0]
@@ -615,7 +622,7 @@ class LabelByLabel:
             return 0.5 * float(kept @ kept) + float(c @ h**2)
 
         w, dual = steps.best_W[0, 0], float(steps.dual[0])
-        return Answer(*cull_weights(w, of(w), dual, self.cull, self.tol, of), dual)
+        return Answer(*prune_weights(w, of(w), dual, self.prune_below, self.tol, of), dual)
 
     def _signs(self, l: int) -> np.ndarray:
         """The signs of one label, as a column."""
@@ -625,7 +632,7 @@ class LabelByLabel:
 
 
 def filled(X: Any) -> np.ndarray:
-    """Rows with their zeros."""
+    """Rows as a dense array."""
     return X.toarray() if sp.issparse(X) else X
 
 

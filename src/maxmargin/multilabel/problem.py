@@ -45,31 +45,30 @@ from maxmargin.core.threads import aligned_empty, aligned_zeros, ranges, run_thr
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.multilabel import loops
 
-# Samples measured at a time by one thread (rows of weights, coupled at a time), and into how many pieces they
-# are cut at most.
-PIECE, MOST_PIECES = 1024, 16
+# Samples measured at a time by one thread (and rows of weights multiplied by R), and most such chunks.
+CHUNK, MOST_CHUNKS = 1024, 16
 # Condition of R up to which products with it keep twelve digits.
 WELL_CONDITIONED = 1e4
 # Size of a row whose square, summed over many, is still finite in single precision.
 LARGEST_SINGLE = 1e15
-# Columns from which on the weights of a label do not fit into the fastest cache.
+# From this number of columns on the weights of a label do not fit into the first-level cache.
 WIDE = 4096
-# Columns, the most frequent ones, whose weights of all labels are in the second cache; on RCV1 twice as many
-# are as good.
-NEAR = 2048
-# Samples times labels up to which NumPy sums over dense rows, in milliseconds.
+# Number of most frequent columns whose weights of all labels fit into the second-level cache; on RCV1 twice
+# as many are as good.
+FREQUENT = 2048
+# Samples times labels up to which NumPy takes milliseconds for sums over dense rows.
 FEW_ENTRIES = 50_000
-# Bytes of a dense matrix that a solver for few features may make.
+# Most bytes of a dense matrix of a solver for few features.
 LARGEST_DENSE = 2**30
 
 
 @dataclass(frozen=True)
 class EntryCosts:
-    """What the loss asks of every entry: its sign, its box and its margin.
+    """The sign, the box and the margin of every entry, for a loss that is a sum over labels, (5).
 
-    A loss that is a sum over labels, (5). The box of entry (i, l) is weight[i, l] * upper[side, l]
-    (one column of weights serves all labels), its margin is margin[side, l], or margin[i, l] when
-    `per_entry_margin`; side is 0 for y = -1 and 1 for y = +1. Unknown entries (sign 0) have an empty box.
+    The box of entry (i, l) is weight[i, l] * upper[side, l] (one column of weights serves all labels). Its
+    margin is margin[side, l], or margin[i, l] if `per_entry_margin`. The side is 0 for y = -1 and 1 for y =
+    +1. Unknown entries (sign 0) have an empty box.
     """
 
     signs: np.ndarray
@@ -82,15 +81,15 @@ class EntryCosts:
     def flat(self, dtype: type) -> loops.EntryArrays:
         """Read-only arguments of the compiled loops, in working precision.
 
-        In single precision boxes are a few roundings smaller, so that no product of weight and upper
-        leaves its box in double precision.
+        In single precision boxes are a few roundings smaller, so that no product of weight and upper is
+        larger than its box in double precision.
         """
         inner = self.upper if dtype == np.float64 else self.upper * (1 - 4 * float(np.finfo(dtype).eps))
         weight, upper, margin = (readonly(np.asarray(a, dtype)) for a in (self.weight, inner, self.margin))
         return loops.EntryArrays(readonly(self.signs), weight, upper, margin, self.per_entry_margin)
 
     def boxes(self, dtype: type = np.float64) -> np.ndarray:
-        """All boxes as one matrix, as the loops see them in working precision."""
+        """All boxes as one matrix, rounded as in the loops."""
         signs, weight, upper, *_ = self.flat(dtype)
         sides = np.where(signs > 0, upper[1], np.where(signs < 0, upper[0], dtype(0)))
         return sides * weight
@@ -105,25 +104,25 @@ class EntryCosts:
 def hinge_costs(
     signs: np.ndarray, upper: np.ndarray, weight: np.ndarray, margin: np.ndarray | None = None
 ) -> EntryCosts:
-    """Costs of the (weighted) Hamming loss (6): margin one unless given per side and label."""
+    """Costs of the hinge, a bound on the (weighted) Hamming loss (6); the default margin is one."""
     return EntryCosts(signs, weight, upper, np.ones_like(upper) if margin is None else margin)
 
 
 def tied_costs(signs: np.ndarray, upper: np.ndarray, weight: np.ndarray, R: np.ndarray) -> EntryCosts:
-    """Costs of the loss tied to the prior, Delta(y_i, y) = y_i' R (y_i - y), section 3.2 of the paper.
+    """Costs of the loss Delta(y_i, y) = y_i' R (y_i - y), section 3.2 of the paper.
 
-    Per label it charges q_i - s_il when the label is right and q_i + s_il when it is wrong,
-    with s = Y * (Y R) and q_i = y_i'R y_i / L; so the margin is s and q - s a constant.
+    Per label the loss is q_i - s_il if the label is right and q_i + s_il if it is wrong, with s = Y * (Y R)
+    and q_i = y_i'R y_i / L. So the margin is s, and q - s is a constant.
     """
     if not signs.all():
-        raise ValueError("loss='tied' needs every label entry; y has unknown ones. Use loss='hamming'.")
+        raise ValueError("loss='tied' needs every entry of y, but some are unknown; use loss='hinge'.")
     Y = signs.astype(np.float64)
     s = Y * (Y @ R)
     if s.min() < 0:
         i, l = np.unravel_index(np.argmin(s), s.shape)
         raise ValueError(
             f"loss='tied' with this prior rewards a wrong label (sample {i}, label {l}); use a prior with "
-            "R[l, l] >= sum of |R[l, k]|, for example maxmargin.priors.shrink(R, amount), or loss='hamming'."
+            "R[l, l] >= sum of |R[l, k]|, for example maxmargin.priors.shrink(R, amount), or loss='hinge'."
         )
     q = s.sum(axis=1, keepdims=True) / Y.shape[1]
     costs = EntryCosts(signs, weight, upper, s, per_entry_margin=True)
@@ -131,18 +130,18 @@ def tied_costs(signs: np.ndarray, upper: np.ndarray, weight: np.ndarray, R: np.n
 
 
 def given_costs(signs: np.ndarray, upper: np.ndarray, weight: np.ndarray, label_cost: Any) -> EntryCosts:
-    """Costs of any loss that is a sum over labels, (5), from what an entry costs when wrong, and when right.
+    """Costs of any loss that is a sum over labels, (5), from the costs of wrong and right predictions.
 
-    With costs a (right) and b (wrong) in units of the Hamming loss, the hinge of an entry is
-    max(a, b - y f) = a + max(0, b - a - y f), the constraints (13)-(14): b - a is the margin, a a constant.
+    With costs a (right) and b (wrong) in units of the Hamming loss, the hinge of an entry is max(a, b - y f)
+    = a + max(0, b - a - y f), the constraints (13)-(14): b - a is the margin and a is a constant.
     """
     name = "label_cost"
     given = check_array(label_cost, dtype=np.float64, input_name=name, allow_nd=True)
     if given.shape not in (signs.shape, (*signs.shape, 2)):
         n, L = signs.shape
         raise ValueError(
-            f"label_cost has shape {given.shape}; pass what a wrong answer to each entry of y costs "
-            f"({n}, {L}), or what a right and a wrong one cost ({n}, {L}, 2)."
+            f"label_cost has shape {given.shape}; pass the cost of a wrong prediction of each entry of y, "
+            f"({n}, {L}), or the costs of a right and a wrong one, ({n}, {L}, 2)."
         )
     right, wrong = (given[..., 0], given[..., 1]) if given.ndim == 3 else (np.zeros(signs.shape), given)
     margin = np.ascontiguousarray(wrong - right)
@@ -150,8 +149,8 @@ def given_costs(signs: np.ndarray, upper: np.ndarray, weight: np.ndarray, label_
     if (margin[known] < 0).any():
         i, l = np.argwhere(known & (margin < 0))[0]
         raise ValueError(
-            f"label_cost makes a wrong answer cheaper than a right one (sample {i}, label {l}); a wrong one "
-            "must cost at least as much."
+            f"label_cost makes a wrong prediction cheaper than a right one (sample {i}, label {l}); "
+            "its cost must be at least as high."
         )
     costs = EntryCosts(signs, weight, upper, margin, per_entry_margin=True)
     return replace(costs, constant=float(np.sum(costs.boxes() * right)))
@@ -181,7 +180,7 @@ def entry_weights(sample_weight: Any, signs: np.ndarray) -> np.ndarray:
 def side_weights(class_weight: Any, space: LabelSpace, totals: Callable[[], np.ndarray]) -> np.ndarray:
     """Weights of negative (row 0) and positive (row 1) entries of every label.
 
-    `totals` gives the sums of sample weights on both sides, for "balanced" alone.
+    `totals` returns the sums of sample weights on both sides; it is called for "balanced" only.
     """
     L = space.n_columns
     if class_weight is None:
@@ -209,7 +208,7 @@ def side_totals(signs: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def label_numbers(values: Any, space: LabelSpace, name: str, default: float) -> np.ndarray:
-    """One nonnegative number per label from None, a number, a dict by label or an array."""
+    """One nonnegative number per label from None, a number, a dict by label, or an array."""
     L = space.n_columns
     if values is None:
         return np.full(L, default)
@@ -235,19 +234,14 @@ def _check_names(values: dict, space: LabelSpace, name: str) -> None:
     unknown = [key for key in values if key not in space.classes.tolist()]
     if unknown:
         raise ValueError(
-            f"{name} names {unknown[0]!r}, which is not a label; known are {space.classes[:5]}..."
+            f"{name} contains {unknown[0]!r}, which is not a label; labels are {space.classes[:5]}..."
         )
 
 
-def powers_of_two(sizes: np.ndarray) -> np.ndarray:
-    """The powers of two nearest to some sizes, by which numbers are scaled without rounding; 1 for 0."""
-    return np.exp2(np.round(np.log2(np.where(sizes > 0, sizes, 1.0))))
-
-
 def used_columns(X: Any) -> tuple[Any, np.ndarray | None]:
-    """CSR rows without their empty columns, and which columns these are, where most of them are empty.
+    """CSR rows without their empty columns, and the numbers of the other columns, if most columns are empty.
 
-    X itself and None where not: what a pass costs then hardly depends on the empty ones.
+    Otherwise X itself and None.
     """
     if not sp.issparse(X) or 2 * X.nnz >= X.shape[1]:
         return X, None
@@ -256,11 +250,11 @@ def used_columns(X: Any) -> tuple[Any, np.ndarray | None]:
     return sp.csr_array((X.data, places, X.indptr), shape=(X.shape[0], len(columns))), columns
 
 
-def frequent_first(rows: Rows, n_threads: int = 1) -> tuple[Rows, np.ndarray | None]:
-    """Rows with their columns numbered by how often they are filled, without empty ones, and which these are.
+def frequent_first(rows: Rows) -> tuple[Rows, np.ndarray | None]:
+    """Rows with columns sorted by falling frequency, without empty ones, and their former numbers.
 
-    Weights that are used often then lie side by side and stay in cache. The rows themselves and None where
-    there are so few columns that their weights do so anyway, and most of them are filled.
+    Frequently used weights then lie side by side and stay in cache. Returns the rows themselves and None if
+    columns are few and most of them are used.
     """
     if rows.dense:
         return rows, None
@@ -271,36 +265,23 @@ def frequent_first(rows: Rows, n_threads: int = 1) -> tuple[Rows, np.ndarray | N
         indices = readonly(places.astype(np.uint32))
     else:
         used, indices = np.arange(rows.shape[1]), rows.indices
-    parts = ranges(len(indices), n_threads)
-
-    def count(part: tuple[int, int]) -> np.ndarray:
-        counts = np.zeros(len(used), np.int64)
-        loops.count_columns(indices[slice(*part)], counts)
-        return counts
-
-    counts = sum(run_threads(count, parts, n_threads), np.zeros(len(used), np.int64))
+    counts = np.bincount(indices, minlength=len(used))
     most = int(counts.max(initial=0))
-    # Numbers of 16 bits are sorted in a sixth of the time.
+    # Numbers of 16 bits are sorted six times as fast.
     rareness = (most - counts).astype(np.uint16 if most < 2**16 else np.int64)
     order = np.argsort(rareness, kind="stable")[: np.count_nonzero(counts)]
     places = np.zeros(len(used), np.uint32)
     places[order] = np.arange(len(order), dtype=np.uint32)
-    answer = aligned_empty(len(indices), np.uint32)
-
-    def number(part: tuple[int, int]) -> None:
-        loops.renumber(indices[slice(*part)], readonly(places), answer[slice(*part)])
-
-    run_threads(number, parts, n_threads)
+    answer = np.take(places, indices, out=aligned_empty(len(indices), np.uint32), mode="clip")
     return rows.renumbered(answer, len(order)), used[order]
 
 
-def coupled_reach(R: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds (44), (45) beyond which a variable at its box is not expected back in the next pass.
+def shrinking_bounds(R: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds (44), (45) beyond which a variable at its bound is skipped in the next pass.
 
-    `low` and `high` are the extreme projected gradients of each label in the last pass. A
-    unit of gradient of label k moves label l by |R_kl| / R_kk, so
-    lb_l = min_k |R_kl| low_k / R_kk and ub_l = max_k |R_kl| high_k / R_kk; a bound of zero
-    says nothing and becomes infinite.
+    `low` and `high` are the extreme projected gradients of each label in the last pass. A unit of gradient of
+    label k moves label l by |R_kl| / R_kk, so lb_l = min_k |R_kl| low_k / R_kk and ub_l = max_k |R_kl| high_k
+    / R_kk. A bound of zero is replaced by an infinite one.
     """
     push = np.abs(R) / np.diag(R)[:, None]
     lower = np.min(push * low[:, None], axis=0)
@@ -309,10 +290,10 @@ def coupled_reach(R: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.
 
 
 class Solution(NamedTuple):
-    """What a solver hands over: the dual variables (N x L) and the weights that they make.
+    """The result of a solver: dual variables (N x L) and the weights of the certificate.
 
-    The weights are Z, feature-major with the bias last ((D+1) x L), or with a kernel those of
-    the training samples, A R (N x L). `alpha` may be a view of what the next epoch moves.
+    The weights are Z, feature-major with the bias last ((D+1) x L), or with a kernel those of the training
+    samples, A R (N x L). `alpha` may be a view of an array that the next epoch changes.
     """
 
     alpha: np.ndarray
@@ -329,7 +310,7 @@ class Sums(NamedTuple):
 
 
 class M3L(ABC):
-    """What does not depend on how samples are scored; R is None for independent labels."""
+    """What the linear and the kernel problem share; R is None for independent labels."""
 
     costs: EntryCosts
     R: np.ndarray | None
@@ -342,7 +323,7 @@ class M3L(ABC):
 
     @cached_property
     def coupled(self) -> bool:
-        """Whether the prior ties any two labels together."""
+        """Whether the prior couples any two labels."""
         return self.R is not None and bool(np.any(self.R[~np.eye(len(self.R), dtype=bool)]))
 
     @cached_property
@@ -380,20 +361,20 @@ class M3L(ABC):
         return P if 2 * len(P) <= P.shape[1] else None
 
     @abstractmethod
-    def reach(self) -> float:
-        """Largest size of a number that scores are made of."""
+    def max_norm(self) -> float:
+        """Largest norm of a row, with the bias, or the square root of a kernel's diagonal."""
 
     def check_sizes(self) -> None:
-        """Refuse numbers of which |X'A|^2 could leave floating point."""
-        pull = float(self.costs.weight.sum(axis=0).max()) * float(self.costs.upper.max())
-        check_digits(self.reach(), pull, math.sqrt(self.r.max()))
+        """Refuse numbers for which |X'A|^2 could overflow."""
+        mass = float(self.costs.weight.sum(axis=0).max()) * float(self.costs.upper.max())
+        check_digits(self.max_norm(), mass, math.sqrt(self.r.max()))
 
     @abstractmethod
     def training_scores(self, alpha: np.ndarray) -> np.ndarray:
         """F (N x L) of given dual variables."""
 
     def warm(self, alpha: np.ndarray, scale: float) -> np.ndarray:
-        """A feasible start from the solution for another C: scaled, then cut to the boxes."""
+        """A feasible start from the solution for another C: scaled, then clipped to the boxes."""
         return np.clip(alpha * scale, 0, self.costs.boxes())
 
     def closed_form_scale(self) -> float:
@@ -403,18 +384,19 @@ class M3L(ABC):
         solution keeps this form until the first gradient reaches zero.
         """
         boxes = self.costs.boxes()
-        pull = self.costs.signs * self.training_scores(boxes)
-        limited = (pull > 0) & (boxes > 0)
+        own_scores = self.costs.signs * self.training_scores(boxes)
+        limited = (own_scores > 0) & (boxes > 0)
         if not limited.any():
             return np.inf
-        return float(np.min(self.costs.margins()[limited] / pull[limited]))
+        return float(np.min(self.costs.margins()[limited] / own_scores[limited]))
 
 
 @dataclass(frozen=True)
 class LinearM3L(M3L):
-    """The linear problem over rows of X; `columns` says which ones of the user's these are, None all.
+    """The linear problem over rows of X.
 
-    `n_threads` share what is made of the rows once.
+    `columns` are the numbers of the features in the user's X, None for all. `n_threads` threads share
+    computations that are made once per fit.
     """
 
     rows: Rows
@@ -425,7 +407,7 @@ class LinearM3L(M3L):
     columns: np.ndarray | None = None
     n_threads: int = 1
 
-    def reach(self) -> float:
+    def max_norm(self) -> float:
         return math.sqrt(float(self.q.max(initial=self.bias**2)))
 
     @property
@@ -439,19 +421,19 @@ class LinearM3L(M3L):
 
     @cached_property
     def single_rows(self) -> Rows:
-        """The rows in single precision, where it holds them; dense ones may be too large for a copy.
+        """The rows in single precision if they do not overflow; dense rows may be too large for a copy.
 
-        Rare words come last in their rows: the processor waits for all of them at once, on RCV1 a tenth of a
-        sweep or of a pass less.
+        Rare features come last in their rows, so that the processor waits for all of them together: on RCV1 a
+        sweep or pass takes a tenth less time.
         """
         rows, n_threads = self.rows, self.n_threads
-        if rows.dense or self.reach() > LARGEST_SINGLE:
+        if rows.dense or self.max_norm() > LARGEST_SINGLE:
             return rows
         indices = aligned_empty(len(rows.indices), rows.indices.dtype)
         values = aligned_empty(len(rows.data), np.float32)
 
         def copy(part: tuple[int, int]) -> None:
-            loops.rare_last(rows.flat, np.uint32(NEAR), *part, indices, values)
+            loops.rare_last(rows.flat, np.uint32(FREQUENT), *part, indices, values)
 
         run_threads(copy, ranges(rows.shape[0], n_threads), n_threads)
         return rows.renumbered(indices, rows.shape[1]).with_values(values)
@@ -465,14 +447,14 @@ class LinearM3L(M3L):
         alpha: np.ndarray,
         dtype: type = np.float64,
         n_threads: int = 1,
-        idle: bool = False,
-        room: np.ndarray | None = None,
+        padded: bool = False,
+        buffer: np.ndarray | None = None,
     ) -> np.ndarray:
-        """V = X'A, feature-major with the bias last; `idle` columns of zeros may fill its cache lines.
+        """V = X'A, feature-major with the bias last; `padded` with zero columns to whole cache lines.
 
-        V lies in the memory of `room` where that is given and large enough.
+        V uses the memory of `buffer` if that is given and large enough.
         """
-        V = aligned_zeros(self.n_features + 1, self.shape[1], dtype, 16 if idle else 1, n_threads, room)
+        V = aligned_zeros(self.n_features + 1, self.shape[1], dtype, 16 if padded else 1, n_threads, buffer)
         if self._is_small():
             V[:-1, : self.shape[1]] = self.rows.matrix.T @ (self.costs.signs * alpha)
             V[-1, : self.shape[1]] = self.bias * (self.costs.signs * alpha).sum(axis=0)
@@ -482,11 +464,11 @@ class LinearM3L(M3L):
         def work(part: tuple[int, int]) -> None:
             loops.accumulate(rows, dtype(self.bias), readonly(alpha), signs, *part, V)
 
-        run_threads(work, ranges(loops.SHARES, n_threads), n_threads)
+        run_threads(work, ranges(loops.PARTS, n_threads), n_threads)
         return V
 
     def couple(self, V: np.ndarray) -> np.ndarray:
-        """Z = V R, the optimality condition (23) (V itself for independent labels); idle columns stay so."""
+        """Z = V R, the optimality condition (23) (V itself for independent labels); padding stays zero."""
         if self.R is None:
             return V
         idle = 0, V.shape[-1] - len(self.r)
@@ -499,16 +481,16 @@ class LinearM3L(M3L):
         return self.rows.matrix @ Z[:-1] + self.bias * Z[-1]
 
     def _weights_and_norms(self, V: np.ndarray, n_threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Z = V R, in the place of V, and the share of every row in tr(R V'V).
+        """Z = V R, written over V, and the part of every row in tr(R V'V).
 
-        Both go through V P' where R is ill-conditioned: what R does not see of V is gone before it can
-        cancel. Else Z costs one product, and rounding changes the norm by eps times the condition of R.
+        Both use V P' if R is ill-conditioned: the part of V that R removes is gone before it can cancel.
+        Otherwise Z costs one product, and rounding changes the norm by eps times the condition of R.
         """
         norms = np.empty(len(V))
         factor = self.factor if self.ill_conditioned else None
 
         def work(first: int) -> None:
-            rows = slice(first, first + PIECE)
+            rows = slice(first, first + CHUNK)
             part = V[rows, : self.shape[1]]
             if factor is not None:
                 U = part @ factor.T
@@ -519,7 +501,7 @@ class LinearM3L(M3L):
             if Z is not part:
                 part[:] = Z
 
-        run_threads(work, range(0, len(V), PIECE), n_threads)
+        run_threads(work, range(0, len(V), CHUNK), n_threads)
         return V, norms
 
     def evaluate(
@@ -528,16 +510,16 @@ class LinearM3L(M3L):
         bias_row: np.ndarray | None = None,
         n_threads: int = 1,
         weights: np.ndarray | None = None,
-        room: np.ndarray | None = None,
+        buffer: np.ndarray | None = None,
     ) -> tuple[np.ndarray, Certificate]:
         """Weights Z of dual variables and their certificate, recomputed in float64.
 
-        The primal is that of (12)-(14), the dual (25). Where the solver carries weights of its own, the
-        primal is theirs: `bias_row` is the bias row of V, `weights` all of them as U with Z = U P.
-        `room` is memory that is free for them.
+        The primal objective is (12)-(14), the dual one (25). If the solver has weights of its own, the primal
+        objective is that of these: `bias_row` is the bias row of V, `weights` are all of them as U with Z = U
+        P. `buffer` is memory that may be overwritten.
         """
         L = self.shape[1]
-        V = self.accumulate(alpha, n_threads=n_threads, idle=True, room=room)
+        V = self.accumulate(alpha, n_threads=n_threads, padded=True, buffer=buffer)
         Z, norms = self._weights_and_norms(V, n_threads)
         primal_norm = dual_norm = float(norms.sum())
         if weights is not None:
@@ -554,7 +536,7 @@ class LinearM3L(M3L):
         )
 
     def check_memory(self, solver: str, cells: int) -> None:
-        """Refuse a dense matrix of so many float64 where it is out of proportion."""
+        """Refuse a dense matrix of `cells` float64 numbers that is too large."""
         if 8 * cells > LARGEST_DENSE:
             raise ValueError(
                 f"solver={solver!r} is for few features: with {self.n_features:,} it would need a dense "
@@ -568,33 +550,33 @@ class LinearM3L(M3L):
         G: np.ndarray | None,
         flags: np.ndarray | None,
         n_threads: int,
-        quiet: float = 0.0,
+        negligible: float = 0.0,
     ) -> Sums:
-        """Sums per label for weights T (or T G); marks entries with a gap above `quiet`, if in anything."""
+        """Sums per label for weights T (or T G); `flags` marks the entries with a gap above `negligible`."""
         n, L = self.shape
         dtype = T.dtype.type
         if self._is_small():
-            return self._sums(alpha, T if G is None else T[:, : len(G)] @ G, flags, quiet)
+            return self._sums(alpha, T if G is None else T[:, : len(G)] @ G, flags, negligible)
         rows, costs = self.rows_for(dtype).flat, self.costs.flat(dtype)
-        # With idle columns, so that its rows start on cache lines.
+        # Padded, so that its rows start on cache lines.
         mix = np.empty((0, 0), dtype) if G is None else np.pad(G, ((0, 0), (0, -G.shape[1] % 16)))
         scoring = loops.Scoring(readonly(T), readonly(mix), dtype(self.bias))
         marks = np.empty((0, 0), np.bool_) if flags is None else flags
-        # Pieces that do not depend on the number of threads, so that the sums do not either.
-        bounds = np.linspace(0, n, min(-(-n // PIECE), MOST_PIECES) + 1).astype(np.int64)
+        # Chunks that do not depend on the number of threads, so that the sums do not either.
+        bounds = np.linspace(0, n, min(-(-n // CHUNK), MOST_CHUNKS) + 1).astype(np.int64)
 
         def work(part: tuple[np.int64, np.int64]) -> np.ndarray:
             sums = np.zeros((4, L))
-            loops.measure(rows, costs, scoring, *part, readonly(alpha), dtype(quiet), marks, sums)
+            loops.measure(rows, costs, scoring, *part, readonly(alpha), dtype(negligible), marks, sums)
             return sums
 
         return Sums(*sum(run_threads(work, list(pairwise(bounds)), n_threads), np.zeros((4, L))))
 
     def _is_small(self) -> bool:
-        """Whether BLAS and NumPy take milliseconds for what `loops` would be compiled for."""
+        """Whether NumPy takes only milliseconds, so that no loop has to be compiled."""
         return self.rows.dense and math.prod(self.shape) <= FEW_ENTRIES
 
-    def _sums(self, alpha: np.ndarray, W: np.ndarray, flags: np.ndarray | None, quiet: float) -> Sums:
+    def _sums(self, alpha: np.ndarray, W: np.ndarray, flags: np.ndarray | None, negligible: float) -> Sums:
         """`measure` by NumPy, in float64."""
         costs, real = self.costs, W.dtype.type
         W = W[:, : self.shape[1]].astype(np.float64)
@@ -602,23 +584,23 @@ class LinearM3L(M3L):
         m = np.where(costs.signs == 0, 0.0, costs.margins())
         g = m - costs.signs * (self.rows.matrix @ W[:-1] + self.bias * W[-1])
         hinge = np.maximum(g, 0.0)
-        # As two shares, one of which is zero: no rounding is left of an entry at the bound it belongs to.
+        # As two terms, one of which is zero: an entry at its bound has no rounding error.
         gap = (boxes - a) * hinge + a * np.maximum(-g, 0.0)
         if flags is not None:
-            np.greater(gap, quiet, out=flags)
+            np.greater(gap, negligible, out=flags)
         return Sums(*(part.sum(axis=0) for part in (boxes * hinge, gap, m * a, costs.signs * a)))
 
 
 @dataclass(frozen=True)
 class KernelM3L(M3L):
-    """The problem on a kernel matrix; `linear` is the same one on rows, where the model keeps weights."""
+    """The problem on a kernel matrix; `linear` is the same problem on rows if the kernel is linear."""
 
     K: KernelMatrix
     costs: EntryCosts
     R: np.ndarray | None = None
     linear: LinearM3L | None = None
 
-    def reach(self) -> float:
+    def max_norm(self) -> float:
         return math.sqrt(float(np.max(self.K.diagonal, initial=0.0)))
 
     @cached_property
@@ -637,7 +619,7 @@ class KernelM3L(M3L):
         return np.ascontiguousarray((self.costs.signs * alpha + 0.0).T)  # + 0.0: no negative zeros
 
     def feasible(self, B: np.ndarray) -> np.ndarray:
-        """B in float64, with what stands at a rounded bound put exactly on it."""
+        """B in float64, with coefficients at a rounded bound moved exactly to the bound."""
         lo, hi = self.bounds
         at_lo, at_hi = (np.equal(B, bound.astype(B.dtype)) for bound in (lo, hi))
         return np.where(at_hi, hi, np.where(at_lo, lo, np.clip(B.astype(np.float64), lo, hi)))
@@ -656,9 +638,9 @@ class KernelM3L(M3L):
         return Certificate(norm + loss + self.costs.constant, value - norm + self.costs.constant)
 
     def certified(self, B: np.ndarray) -> Certificate:
-        """Both objectives of a feasible B, recomputed in float64 from what the model keeps of it.
+        """Both objectives of a feasible B, recomputed in float64 from the part of it that the model stores.
 
-        Columns of different scales cancel in K B, and not in the scores of weights.
+        Columns of different scales cancel in K B but not in scores computed from weights.
         """
         if self.linear is None:
             return self.certificate(B, self.scores(B))
@@ -675,6 +657,6 @@ class KernelM3L(M3L):
         return Solution(np.abs(B).T, B.T @ self.prior if self.coupled else B.T * self.r)
 
     def precise(self) -> KernelM3L:
-        """The same problem with kernel values kept in float64."""
+        """The same problem with kernel values in float64."""
         K = self.K
         return replace(self, K=KernelMatrix(K.kernel, K.X, K.cache_size, np.float64, K.n_threads))

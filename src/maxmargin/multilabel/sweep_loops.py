@@ -1,11 +1,10 @@
-"""Loops of the sweeps on linear M3L, in the scaling and the letters of `problem`; the paper's: `dca_loops`.
+"""Loops of the sweeps on linear M3L, in the scaling and letters of `problem`.
 
 Names as in `loops`; r is the diagonal of R, q_i = |x_i|^2.
 
-The bias is a primal variable of its own (see `sweeps`). At the optimum it equals bias * S_l,
-S_l = sum_i A_il; while samples are visited it answers a step d of one of them by pull[l] * bias * d,
-and after each pass it is drawn towards bias * S by the factor pull[l]. So the curvature along one
-variable is r_l (q_i + pull_l bias^2).
+The bias is a primal variable (see `sweeps`). At the optimum it equals bias * S_l, S_l = sum_i A_il. During a
+pass it answers a step d of a sample by damping[l] * bias * d, and after each pass it moves towards bias * S
+by the factor damping[l]. So the curvature along one variable is r_l (q_i + damping_l bias^2).
 """
 
 from __future__ import annotations
@@ -49,26 +48,27 @@ from maxmargin.core.rows import (
 )
 from maxmargin.multilabel.loops import entry_costs, lane_costs, list_nonzeros
 
-# How many visits ahead a row is asked for, and where the list of a sample is.
-AHEAD, FAR = 2, 16
-# Columns of weights that are changed one by one, more by cache lines; any number to 16 is as fast on RCV1.
+# Visits ahead for which rows, and lists of samples, are prefetched.
+PREFETCH, PREFETCH_LISTS = 2, 16
+# Up to this number of columns are updated one by one, more by cache lines; any number to 16 is as fast on
+# RCV1.
 FEW = 2
-# How far outside its box a gradient has to point, in units of the largest violation, for polishing to drop an
-# entry: with all of it polishing took 2 to 8 % longer on five sets.
+# An entry is dropped if its gradient points out of its box by this part of the largest violation; with the
+# whole violation per-label passes took 2 to 8 % longer on five sets.
 OUT = np.float32(0.25)
-# Marked labels of a sample from which on their scores come from one product with R: it takes as long as
-# about so many products with single rows of R.
+# From this number of marked labels of a sample on, their scores come from one product with R, which takes as
+# long as about this number of products with single rows of R.
 MANY = 16
 NOTHING = np.uint64(0)
-# One lane, for fewer labels than make a line.
+# One lane, for labels that do not fill a cache line.
 SINGLE = (0,)
 
 
 class Geometry(NamedTuple):
-    """What makes the curvature of a variable: bias, its pull per label, |x_i|^2, diagonal of R."""
+    """The terms of the curvature of a variable: bias, its damping per label, |x_i|^2, diagonal of R."""
 
     bias: np.floating
-    pull: np.ndarray
+    damping: np.ndarray
     q: np.ndarray
     r: np.ndarray
 
@@ -82,9 +82,9 @@ class Ascent(NamedTuple):
 
 
 class Lists(NamedTuple):
-    """Samples to polish: those of label l are members[starts[l]:starts[l + 1]].
+    """Samples of per-label passes: those of label l are members[starts[l]:starts[l + 1]].
 
-    A label reads its random numbers from position `first` on. It is done at a gap of `target`.
+    A label reads its random numbers from position `first` on and ends at a gap of `target`.
     """
 
     starts: np.ndarray
@@ -93,19 +93,19 @@ class Lists(NamedTuple):
     target: np.ndarray
 
 
-class Enough(NamedTuple):
-    """How long a label is polished: passes at most, and the part of its first pass's gap that is enough.
+class PassLimits(NamedTuple):
+    """Most passes over a label, and the part of the gap of its first pass at which it ends.
 
-    Entries with less than the part `idle` of an equal share of the gap it is to end at take no step.
+    Entries with less than the part `negligible` of an equal share of the target gap take no step.
     """
 
     passes: int
     least: float
-    idle: float
+    negligible: float
 
 
 class LabelCopy(NamedTuple):
-    """The listed entries of one label side by side, and the order in which they take turns.
+    """The listed entries of one label side by side, and the order in which they are visited.
 
     `mean` is the average of `a` over the time of the last pass.
     """
@@ -116,11 +116,11 @@ class LabelCopy(NamedTuple):
     c: np.ndarray
     m: np.ndarray
     q: np.ndarray
-    turn: np.ndarray
+    order: np.ndarray
 
 
 class Steps(NamedTuple):
-    """Of some labels of a sample, on whole lines: scores, new dual variables, steps times y."""
+    """Of some labels of a sample, on whole cache lines: scores, new dual variables, steps times y."""
 
     f: np.ndarray
     new: np.ndarray
@@ -128,9 +128,9 @@ class Steps(NamedTuple):
 
 
 class SampleLists(NamedTuple):
-    """Entries to visit: those of sample i are `counts[i]` from `starts[i]` on; empty `starts`: see the loop.
+    """Entries to visit: those of sample i are `counts[i]` from `starts[i]` on.
 
-    `before` is what `a` was before the last visit.
+    `before` is `a` before the last visit. For empty `starts` see `sweep_samples`.
     """
 
     starts: np.ndarray
@@ -146,7 +146,7 @@ class SampleLists(NamedTuple):
 class Mixing(NamedTuple):
     """R = G H' for scores x_i'T G': H the identity (T = V), or H = G for a prior of low rank (`factored`).
 
-    G is L x K with idle columns of zeros, as T has them.
+    G is L x K, padded with zero columns as T is.
     """
 
     G: np.ndarray
@@ -155,18 +155,18 @@ class Mixing(NamedTuple):
 
 @helper(reorder=True, hot=True)
 def lane_steps(i, lo, k, lanes, costs, geometry, a, mark, steps):
-    """The steps (37) of as many labels of sample i from lo + k on as there are lanes; their scores are there.
+    """The steps (37) of the labels of sample i from lo + k on, one per lane; their scores are given.
 
-    Marks the variables that moved or are within their boxes.
+    Marks the variables that moved or are inside their boxes.
     """
-    bias, pull, q, r = geometry
+    bias, damping, q, r = geometry
     l = lo + k
     f, old = load(steps.f, k, lanes), load(a, l, lanes)
     zero = fill(q.dtype.type(0), f)
     y = as_reals(load_row(costs.signs, i, l, lanes), f)
     c, m = lane_costs(costs, i, l, lanes, y)
     g = subtract(m, multiply(y, f))
-    curvature = multiply(add_product(fill(q[i], f), bias * bias, load(pull, l, lanes)), load(r, l, lanes))
+    curvature = multiply(add_product(fill(q[i], f), bias * bias, load(damping, l, lanes)), load(r, l, lanes))
     rise = where_above(curvature, zero, divide(g, curvature), where_above(g, zero, c, zero))
     new = larger(add(old, rise), zero)
     new = where_above(new, c, c, new)
@@ -181,32 +181,33 @@ def lane_steps(i, lo, k, lanes, costs, geometry, a, mark, steps):
 def sweep_labels(rows, costs, geometry, order, lo, hi, state, marks):
     """One pass of dual coordinate ascent over all labels lo..hi of every sample in `order`.
 
-    For labels that are not coupled (R diagonal, r its diagonal): the step (37) for all labels of a
-    sample at once, which is exact because they do not interact. The weights of `state` are those of these
-    labels alone, and idle columns to whole lines. Marks the variables that moved or are within their boxes.
+    For independent labels (R diagonal, r its diagonal): the step (37) for all labels of a sample at once,
+    which is exact because they do not interact. The weights of `state` are those of these labels, padded to
+    whole cache lines. Marks the variables that moved or are inside their boxes.
     """
     signs = costs.signs
-    bias, pull, _, r = geometry
+    bias, damping, _, r = geometry
     alpha, W, S = state
     L, size, width = alpha.shape[1], hi - lo, np.uint64(W.shape[1])
     line, real = np.uint64(len(LINE)), W.dtype.type
     step = np.zeros(width, W.dtype)
     steps = Steps(np.empty(width, W.dtype), np.empty(width, W.dtype), step)
     scale = np.zeros(width, W.dtype)
-    answer = np.zeros(width, W.dtype)
+    response = np.zeros(width, W.dtype)
     for l in range(lo, hi):
-        scale[l - lo], answer[l - lo] = r[l], pull[l] * bias
+        scale[l - lo], response[l - lo] = r[l], damping[l] * bias
     few = np.empty(width, np.uint64)
     w = W[W.shape[0] - 1]
     for position in range(order.shape[0]):
         i = np.uint64(order[position])
-        ahead = order[min(position + AHEAD, order.shape[0] - 1)]
+        ahead = order[min(position + PREFETCH, order.shape[0] - 1)]
         prefetch_row(rows, ahead)
         for p in range(ahead * L + np.int64(lo), ahead * L + np.int64(hi), 16):
             prefetch(alpha, p)
         for p in range(ahead * L + np.int64(lo), ahead * L + np.int64(hi), 64):
             prefetch(signs, p)
             prefetch(marks, p)
+        # Scores of all labels, then the steps (37) of all labels, LINE at a time.
         line_scores(rows, i, bias, W, steps.f)
         a, mark = alpha[i], marks[i]
         done = NOTHING
@@ -215,10 +216,11 @@ def sweep_labels(rows, costs, geometry, order, lo, hi, state, marks):
                 lane_steps(i, lo, done, SINGLE, costs, geometry, a, mark, steps)
                 done += ONE
             else:
-                # The last labels with some before them, whose steps come out the same again.
+                # The last lanes overlap the ones before; their steps are computed again with the same result.
                 done = min(done, size - line)
                 lane_steps(i, lo, done, LINE, costs, geometry, a, mark, steps)
                 done += line
+        # Store the nonzero steps: alpha, S and the bias; then w_l += r_l d x_i.
         n_few = NOTHING
         for at in range(NOTHING, width, line):
             moves = load(step, at, LINE)
@@ -226,7 +228,7 @@ def sweep_labels(rows, costs, geometry, order, lo, hi, state, marks):
             if bits == NOTHING:
                 continue
             scaled = multiply(moves, load(scale, at, LINE))
-            store(add(load(w, at, LINE), multiply(load(answer, at, LINE), scaled)), w, at)
+            store(add(load(w, at, LINE), multiply(load(response, at, LINE), scaled)), w, at)
             while bits != NOTHING:
                 k = at + lowest_bit(bits)
                 bits &= bits - ONE
@@ -243,7 +245,7 @@ def sweep_labels(rows, costs, geometry, order, lo, hi, state, marks):
 
 @compiled(allocates=True)
 def gather_lists(flags, order, lo, hi, ends, members):
-    """Write the samples marked for each of the labels lo..hi into `members`, in the order given.
+    """Write the samples marked for each of the labels lo..hi into `members`, in the given order.
 
     `flags` are 0 or 1. `ends[l]` is the start of label l's list on entry and its end on return.
     """
@@ -258,17 +260,17 @@ def gather_lists(flags, order, lo, hi, ends, members):
 
 
 @helper(hot=True)
-def polish_pass(rows, listed, copy, active, bias_and_pull, r, w, total, small, reach):
+def label_pass(rows, listed, copy, active, bias_and_damping, r, w, total, small, bounds):
     """One pass of coordinate ascent over the active entries of one label.
 
-    An entry at a bound whose gradient is outside `reach` leaves: the last active one takes its
-    place. `total` is S of the label. Returns the number left, the extreme gradients among the
-    entries that moved, the sum of the gaps seen and the new S.
+    An entry at a bound whose gradient is outside `bounds` is removed: the last active one takes its position.
+    `total` is S of the label. Returns the number of active entries, the extreme gradients of the entries that
+    moved, the sum of the gaps before the steps, and the new S.
     """
-    a, mean, y, c, m, q, turn = copy
-    bias, pull = bias_and_pull
-    square = pull * bias * bias
-    low_reach, high_reach = reach
+    a, mean, y, c, m, q, order = copy
+    bias, damping = bias_and_damping
+    square = damping * bias * bias
+    lower, upper = bounds
     real = w.dtype.type
     zero = real(0)
     low, high = zero, zero
@@ -276,16 +278,16 @@ def polish_pass(rows, listed, copy, active, bias_and_pull, r, w, total, small, r
     t = 0
     turns = real(active)
     while t < active:
-        o = turn[t]
+        o = order[t]
         i = listed[o]
         mean[o] = a[o]
-        prefetch_row(rows, listed[turn[min(t + AHEAD, active - 1)]])
+        prefetch_row(rows, listed[order[min(t + PREFETCH, active - 1)]])
         g = m[o] - y[o] * real(row_dot(rows, i, bias, w))
         share = c[o] * max(g, zero) - a[o] * g
         left += share
-        if (a[o] == zero and g < low_reach) or (a[o] == c[o] and g > high_reach):
+        if (a[o] == zero and g < lower) or (a[o] == c[o] and g > upper):
             active -= 1
-            turn[t], turn[active] = turn[active], o
+            order[t], order[active] = order[active], o
             continue
         if share > small:
             low, high = min(low, g), max(high, g)
@@ -293,7 +295,7 @@ def polish_pass(rows, listed, copy, active, bias_and_pull, r, w, total, small, r
             target = a[o] + g / curvature if curvature > zero else c[o]
             new = min(max(target, zero), c[o])
             step = y[o] * (new - a[o])
-            row_add(rows, i, pull * bias, step * r, w)
+            row_add(rows, i, damping * bias, step * r, w)
             total += step
             mean[o] = min(a[o] + (new - a[o]) * (real(active - t) / turns), c[o])
             a[o] = new
@@ -302,33 +304,32 @@ def polish_pass(rows, listed, copy, active, bias_and_pull, r, w, total, small, r
 
 
 @helper(hot=True)
-def settle(rows, listed, copy, bias_and_pull, r, w, total):
-    """Move the entries of one label to their means; returns the new S."""
+def apply_means(rows, listed, copy, bias_and_damping, r, w, total):
+    """Move the entries of one label to their means; return the new S."""
     a, mean, y = copy.a, copy.mean, copy.y
-    bias, pull = bias_and_pull
+    bias, damping = bias_and_damping
     for t in range(listed.shape[0]):
         if mean[t] != a[t]:
             step = y[t] * (mean[t] - a[t])
-            row_add(rows, listed[t], pull * bias, step * r, w)
+            row_add(rows, listed[t], damping * bias, step * r, w)
             total += step
     return total
 
 
 @compiled(allocates=True)
-def polish_labels(rows, costs, geometry, labels, lists, draws, enough, state, remaining):
+def label_passes(rows, costs, geometry, labels, lists, draws, limits, state, remaining):
     """Dual coordinate ascent (37) on the listed samples of each label in `labels`, one label at a time.
 
-    The weights of `state` are label-major here (L x (D+1)), so that the vector in work stays in cache. Every
-    pass goes through the list in a new random order. A variable at a bound is dropped once its gradient
-    points out of the box by more than a quarter (`OUT`) of the largest violation of the pass before. A bias
-    that went too far, so that what it lags behind by has changed its sign, is drawn half as strongly from
-    then on. A label is done when the gaps seen during a pass add up to no more than its target, or than
-    enough of what its first pass saw; what its last pass saw is left in `remaining`. Its variables end at
-    their means over the time of that pass.
+    The weights of `state` are label-major (L x (D+1)), so that the vector of a label stays in cache. Every
+    pass visits the list in a new random order. A variable at a bound is dropped if its gradient points out of
+    the box by more than a quarter (`OUT`) of the largest violation of the pass before. If the bias passes its
+    target, its damping is halved from then on. A label ends when the gaps seen during a pass add up to at
+    most its target, or to the part `limits.least` of its first pass; the gap of its last pass is written to
+    `remaining`. Its variables end at their means over the time of that pass.
     """
-    bias, pulls, norms, r = geometry
+    bias, dampings, norms, r = geometry
     starts, members, first, targets = lists
-    passes, least, idle = enough
+    passes, least, negligible = limits
     alpha, WT, S = state
     signs = costs.signs
     real = WT.dtype.type
@@ -345,8 +346,8 @@ def polish_labels(rows, costs, geometry, labels, lists, draws, enough, state, re
         np.empty(longest, WT.dtype),
         np.empty(longest, WT.dtype),
     )
-    turn = np.empty(longest, np.int64)
-    copy = LabelCopy(a, mean, y, c, m, q, turn)
+    order = np.empty(longest, np.int64)
+    copy = LabelCopy(a, mean, y, c, m, q, order)
     for position in range(labels.shape[0]):
         l = labels[position]
         listed = members[starts[l] : starts[l + 1]]
@@ -356,30 +357,31 @@ def polish_labels(rows, costs, geometry, labels, lists, draws, enough, state, re
             i = listed[t]
             a[t], y[t], q[t] = alpha[i, l], signs[i, l], norms[i]
             c[t], m[t] = entry_costs(costs, i, l)
-            turn[t] = t
-        reach = -infinity, infinity
+            order[t] = t
+        bounds = -infinity, infinity
         cursor = first[l]
         target, small = targets[l], zero
-        pull, last = pulls[l], 0.0
+        damping, last = dampings[l], 0.0
         for done in range(passes):
-            cursor = shuffle(turn, active, draws, cursor)
-            active, low, high, left, S[l] = polish_pass(
-                rows, listed, copy, active, (bias, pull), r[l], w, S[l], small, reach
+            cursor = shuffle(order, active, draws, cursor)
+            active, low, high, left, S[l] = label_pass(
+                rows, listed, copy, active, (bias, damping), r[l], w, S[l], small, bounds
             )
-            lag = bias * S[l] - w[w.shape[0] - 1] / r[l]
-            w[w.shape[0] - 1] += pull * real(lag) * r[l]
-            left += 0.5 * r[l] * ((1 - pull) * lag) ** 2
-            if lag * last < 0.0 and pull < 1:  # where it is one, the bias lags behind by rounding alone
-                pull *= half
-            last = lag
-            reach = (OUT * low if low < zero else -infinity), (OUT * high if high > zero else infinity)
+            # The bias moves towards bias * S; half of the squared rest is part of the gap.
+            residual = bias * S[l] - w[w.shape[0] - 1] / r[l]
+            w[w.shape[0] - 1] += damping * real(residual) * r[l]
+            left += 0.5 * r[l] * ((1 - damping) * residual) ** 2
+            if residual * last < 0.0 and damping < 1:  # at 1 the residual is rounding
+                damping *= half
+            last = residual
+            bounds = (OUT * low if low < zero else -infinity), (OUT * high if high > zero else infinity)
             remaining[l] = left
             if done == 0:
                 target = max(target, least * left)
-                small = real(idle * target / max(active, 1))
+                small = real(negligible * target / max(active, 1))
             if left <= target:
                 break
-        S[l] = settle(rows, listed, copy, (bias, pull), r[l], w, S[l])
+        S[l] = apply_means(rows, listed, copy, (bias, damping), r[l], w, S[l])
         for t in range(listed.shape[0]):
             alpha[listed[t], l] = mean[t]
 
@@ -400,17 +402,9 @@ def gather_entries(flags, costs, alpha, lists):
     lists.starts[flags.shape[0]] = e
 
 
-@compiled
-def scatter_entries(lists, alpha):
-    """Write the listed dual variables back."""
-    for i in range(alpha.shape[0]):
-        for e in range(lists.starts[i], lists.starts[i + 1]):
-            alpha[i, lists.label[e]] = lists.a[e]
-
-
 @helper(reorder=True, hot=True)
-def lane_wishes(costs, i, l, lanes, f, alpha):
-    """Bits of the entries of sample i from l on that have a dual variable or a positive gradient."""
+def lane_candidates(costs, i, l, lanes, f, alpha):
+    """Bits of the entries of sample i from l on with a nonzero dual variable or a positive gradient."""
     old = load_row(alpha, i, l, lanes)
     y = as_reals(load_row(costs.signs, i, l, lanes), old)
     _, m = lane_costs(costs, i, l, lanes, y)
@@ -421,19 +415,19 @@ def lane_wishes(costs, i, l, lanes, f, alpha):
 
 @helper(hot=True)
 def list_sample(costs, i, f, alpha, lists):
-    """List the entries of sample i that have a dual variable or a positive gradient; returns how many."""
+    """List the entries of sample i with a dual variable or a positive gradient; return their number."""
     label, a, y, c, m = lists.label, lists.a, lists.y, lists.c, lists.m
     L, line = np.uint64(alpha.shape[1]), np.uint64(len(LINE))
     done, found = NOTHING, 0
     while done < L:
         if line > L:
             first = done
-            bits = lane_wishes(costs, i, first, SINGLE, f, alpha)
+            bits = lane_candidates(costs, i, first, SINGLE, f, alpha)
             done += ONE
         else:
-            # The last labels with some before them, which are listed already.
+            # The last lanes overlap the ones before, which are listed already.
             first = min(done, L - line)
-            bits = lane_wishes(costs, i, first, LINE, f, alpha) >> (done - first) << (done - first)
+            bits = lane_candidates(costs, i, first, LINE, f, alpha) >> (done - first) << (done - first)
             done = first + line
         while bits != NOTHING:
             l = first + lowest_bit(bits)
@@ -445,20 +439,21 @@ def list_sample(costs, i, f, alpha, lists):
 
 
 @compiled(allocates=True)
-def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, small):
+def sweep_samples(rows, costs, geometry, order, mixing, state, lists, bounds, small):
     """One pass over the listed entries of the samples in `order`, for coupled labels.
 
-    All labels of a sample form one block with Hessian q_i R; one Gauss-Seidel sweep through
-    its listed labels keeps t = x_i'T up to date, so that each score is one product with a
-    row of G; where many are listed, it keeps the scores of all labels instead. Entries beyond the bounds of
-    `reach` leave their list; those with a share of the gap below `small` take no step. Returns the gap seen.
+    All labels of a sample form one block with Hessian q_i R. One Gauss-Seidel sweep through its listed labels
+    keeps t = x_i'T up to date, so that each score is one product with a row of G; if many are listed, it
+    keeps the scores of all labels instead. Entries beyond the `bounds` leave their list; those with a gap
+    below `small` take no step. Returns the gap before the steps.
 
-    Where there are no lists, a sample's own is made on the way, of the entries that may move, and those that
-    moved or are within their boxes are marked. Returns also the primal value seen then, 0 else.
+    Without lists, the entries of a sample that may move are listed during the pass, and those that moved or
+    are inside their boxes are marked. Then the primal objective before the steps is returned as well,
+    otherwise 0.
     """
-    bias, pull, q, r = geometry
+    bias, damping, q, r = geometry
     alpha, T, S = state
-    marks, low, high = reach
+    marks, low, high = bounds
     G, factored = mixing
     starts, counts, label, a, before, y, c, m = lists
     everything = starts.shape[0] == 0
@@ -474,14 +469,14 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, sma
     for position in range(order.shape[0]):
         i = order[position]
         if not everything:
-            far = order[min(position + FAR, order.shape[0] - 1)]
+            far = order[min(position + PREFETCH_LISTS, order.shape[0] - 1)]
             prefetch(starts, far)
             prefetch(counts, far)
         begin = 0 if everything else starts[i]
         end = begin if everything else begin + counts[i]
         if begin == end and not everything:
             continue
-        ahead = order[min(position + AHEAD, order.shape[0] - 1)]
+        ahead = order[min(position + PREFETCH, order.shape[0] - 1)]
         prefetch_row(rows, ahead)
         if everything:
             for p in range(ahead * L, ahead * L + L, 16):
@@ -506,6 +501,7 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, sma
                 for l in range(L):
                     scores[l] = dot(G[l], t)
             end = list_sample(costs, np.uint64(i), scores, alpha, lists)
+        # Gauss-Seidel over the listed labels: gradient, shrinking, step.
         n_few = 0
         e = begin
         while e < end:
@@ -533,7 +529,8 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, sma
             if share < small:
                 e += 1
                 continue
-            own = q[i] + pull[l] * square
+            # Step (37) with the curvature of the label, then t and the rows of T that it changes.
+            own = q[i] + damping[l] * square
             curvature = own * r[l]
             target = a[e] + g / curvature if curvature > zero else (c[e] if g > zero else a[e])
             a[e] = min(max(target, zero), c[e])
@@ -549,7 +546,7 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, sma
                 for k in range(K):
                     t[k] += own * d * g_row[k]
                     step[k] += d * g_row[k]
-                    bottom[k] += pull[l] * bias * d * g_row[k]
+                    bottom[k] += damping[l] * bias * d * g_row[k]
             else:
                 if many:
                     g_row = G[l]
@@ -558,7 +555,7 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, sma
                 else:
                     t[l] += own * d
                 step[l] = d
-                bottom[l] += pull[l] * bias * d
+                bottom[l] += damping[l] * bias * d
         if n_few:
             if factored or n_few > FEW:
                 row_outer(rows, i, zero, step, 0, K, T)

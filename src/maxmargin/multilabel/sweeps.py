@@ -1,44 +1,46 @@
-"""The default linear solver of wide data: sweeps of dual coordinate ascent, Newton's method where they stall.
+"""The default linear solver of wide data: sweeps of dual coordinate ascent.
 
-Problem, dual and gap as in `problem`. Every epoch ends with one measurement of the gap over all
-samples and labels, which also says which entries to visit next, so that nothing that was left out can be
-forgotten. Entries with a negligible share of the gap rest.
+Problem, dual and gap as in `problem`. Every epoch ends with a measurement of the gap over all samples and
+labels, which also selects the entries to visit next, so no entry is skipped for good. Entries with a
+negligible part of the gap are skipped.
 
-**Labels that are not coupled** (`LabelSweeps`) share nothing but X: threads take one range of labels
-each, and in sweeps their weights with them, so that no core waits for what another has written. The
-method alternates between two layouts of the same weights:
+**Independent labels** (`LabelSweeps`) share only X. Each thread works on a range of labels with its own copy
+of their weights, so no core waits for data that another one has written. The method alternates between two
+layouts of the weights:
 
-1. *sweeps*, feature-major: a row x_i is read once for all labels and the loops run along them. Cheap
-   per variable; used while almost every variable still moves. The last one tells which entries moved or are
-   within their boxes; in the first epoch these are polished at once, without a measurement;
-2. *polishing*, label-major: each label works on the list of samples that still have a gap, with its
-   weight vector in cache, until its share of the gap is small enough. The dual value settles long before
-   the primal one, which feels every last step: on RCV1 nine tenths of the gap are the primal's. So it ends
-   at the mean of the dual variables over its last pass, whose weights have a gap smaller by a third.
+1. *sweeps*, feature-major: a row x_i is read once for all labels and the loops run over labels. They are
+cheap per
+   variable and are used while almost every variable still moves. The last one marks the entries that moved or
+   are inside their boxes; in the first epoch these are visited by per-label passes without a measurement;
+2. *per-label passes*, label-major: each label works on the list of samples that still have a gap, with its
+   weight vector in cache, until its part of the gap is small enough. The dual objective converges long before
+   the primal one, which depends on every last step: on RCV1 nine tenths of the gap are in the primal. So the
+   passes end at the mean of the dual variables over the last one, whose weights have a gap smaller by a
+   third.
 
-**Coupled labels** (`SampleSweeps`): the labels of a sample form one block; its scores are x_i'T G with
-R = G H':
+**Coupled labels** (`SampleSweeps`): the labels of a sample form one block; its scores are x_i'T G with R = G
+H':
 
-- full rank: T = V = X'A, G = R, H = I; a changed variable touches one column of T;
-- low rank:  T = V P', G = H = P' with R = P'P; everything costs rank instead of labels.
+- full rank: T = V = X'A, G = R, H = I; a changed variable changes one column of T;
+- low rank:  T = V P', G = H = P' with R = P'P; operations cost the rank, not the number of labels.
 
-The first sweeps look at all entries; the last of them tells which moved or are within their boxes, and these
-are listed sample by sample and visited at once, without a measurement. Later in the first epoch two more such
-sweeps make the lists anew, for less than a pass and a measurement take together. Passes end at the mean of
-the last two, whose gap on RCV1 is smaller by a fifth.
+The first sweeps visit all entries; the last of them marks those that moved or are inside their boxes, and
+these are listed by sample and visited without a measurement. Later in the first epoch two more such sweeps
+update the lists, which costs less than a pass and a measurement together. Passes end at the mean of the last
+two, whose gap on RCV1 is smaller by a fifth.
 
-**The bias** is a constant feature s. Plain coordinate ascent keeps it at s S, S = sum_i y_i alpha_i, so
-every step of one sample moves the scores of all others; the steps fight over the bias and convergence
-slows down, badly so for a large s. Here it is a primal variable b = s u of its own, found by the proximal
-point method: with h(b) the best dual value for a given bias,
+**The bias** is a constant feature s. Plain coordinate ascent keeps it at s S, S = sum_i y_i alpha_i, so every
+step of one sample changes the scores of all others; these changes compete and slow down convergence, above
+all for a large s. Here the bias is a primal variable b = s u, found by the proximal point method: with h(b)
+the best dual objective for a given bias,
 
     b_new = argmin  h(b) + (b - b_old)^2 / (2 rho'),     1/rho = 1/s^2 + 1/rho'.
 
-Within one such problem b answers a step d of a sample by rho d, and going to the next one moves it by
-rho (S - b / s^2). One pass is taken per problem. rho = s^2 is the plain method; a small rho decouples
-the samples, but lets the bias travel slowly when it has far to go. So every label starts with a small
-rho and raises it whenever an epoch did not pay; polishing halves it for the rest of the epoch whenever b
-has gone past s^2 S. The certificate accounts for whatever distance between b and s^2 S is left.
+Within one proximal problem b answers a step d of a sample by rho d, and the next problem moves it by rho (S -
+b / s^2). One pass is made per problem. rho = s^2 is the plain method. A small rho decouples the samples, but
+b then moves slowly if it is far from its optimum. So every label starts with a small rho and raises it after
+every epoch with little progress; per-label passes halve it for the rest of the epoch whenever b has passed
+s^2 S. The certificate includes the remaining distance between b and s^2 S.
 """
 
 from __future__ import annotations
@@ -62,69 +64,70 @@ from maxmargin.core.loop import (
 from maxmargin.core.rows import LINE, readonly
 from maxmargin.core.threads import Task, aligned_empty, aligned_zeros, ranges, run_tasks, transpose
 from maxmargin.multilabel import sweep_loops as loops
-from maxmargin.multilabel.loops import Reach
-from maxmargin.multilabel.problem import WIDE, LinearM3L, Solution, Sums, coupled_reach
+from maxmargin.multilabel.loops import Bounds
+from maxmargin.multilabel.problem import WIDE, LinearM3L, Solution, Sums, shrinking_bounds
 
-# Lower and upper bounds on gradients, beyond which an entry at its box rests.
-Bounds = tuple[np.ndarray | float, np.ndarray | float]
-NO_BOUNDS: Bounds = (-np.inf, np.inf)
-# Labels whose weights are a line.
+# Lower and upper bounds on gradients, beyond which an entry at its bound is skipped.
+Limits = tuple[np.ndarray | float, np.ndarray | float]
+NO_LIMITS: Limits = (-np.inf, np.inf)
+# Labels whose weights fill a cache line.
 TOGETHER = len(LINE)
 
 
 # Sweeps over all entries in the first epoch.
 FIRST_SWEEPS = 3
-# Passes of an epoch over the lists of each label.
+# Most passes of an epoch over the list of each label.
 LABEL_PASSES = 20
-# Passes over the first lists of all samples; the last number is that of all others. Later lists hold longer.
-# In the first epoch as many lists are made as there are numbers, by a sweep over all entries. With a prior of
-# low rank all lists have LOW_RANK_PASSES.
+# Passes over the first lists of all samples; the last number is that of all later ones, which stay valid for
+# longer. The first epoch makes as many lists as there are numbers, each by a sweep over all entries. With a
+# prior of low rank all lists have LOW_RANK_PASSES.
 SAMPLE_PASSES, LOW_RANK_PASSES = (3, 5, 8), 5
-# Samples that lie side by side and are visited one after the other, in blocks of which there are at least
-# N_BLOCKS. What a block of eight needs comes from memory together: on RCV1 and tmc2007-500 a pass takes a
-# fifth less, and as many are needed; with blocks of 64 they need up to ten more. With a prior of low rank,
-# where steps are felt further, blocks of eight take twice as many passes; samples are visited one by one, as
-# where features or samples are few.
+# Adjacent samples that are visited one after the other, in at least N_BLOCKS blocks, because their data is
+# fetched from memory together: on RCV1 and tmc2007-500 a pass takes a fifth less time, and as many passes are
+# needed; blocks of 64 need up to ten more. With a prior of low rank blocks of eight take twice as many
+# passes, so samples are visited one by one, as with few features or samples.
 BLOCK, N_BLOCKS = 8, 500
-# Where tol is at most this, sweeps alone will not do, and the first epoch goes on to polish.
+# At a tol up to this sweeps alone are not enough, and the first epoch continues with lists.
 EARLY = 3e-3
-# Entries with less than this part of an equal share of the gap that a label is to end at take no step, nor do
-# listed ones of samples with less than this part of one of what tol allows: on three of four draws of RCV1
-# that saves one of 16 passes.
-IDLE = 0.3
-# What polishing sees is the gap on its way; its mean has this part of it.
+# Per-label passes skip entries with less than this part of an equal share of the target gap of the label, and
+# passes over samples those with less than this part of an equal share of what tol allows: on three of four
+# draws of RCV1 that saves one of 16 passes.
+NEGLIGIBLE = 0.3
+# The gap of the mean of a per-label pass, relative to the gap seen during the pass.
 KEPT = 0.75
-# Where the pass before saw this part of what tol allows, its end and that of the last one are averaged.
+# If the gap of the pass before is at most this multiple of what tol allows, the last two passes are averaged.
 NEAR = 1.5
-# Entries at rest may together hold this part of the gap that is allowed.
+# Part of the allowed gap that all skipped entries together may have.
 NEGLECTED = 0.1
-# Groups of labels that a thread's are polished in.
+# Groups of labels of a thread for per-label passes.
 N_GROUPS = 16
-# Random numbers for the orders of one epoch of polishing (a power of two, which stays in cache), and how far
-# apart two labels begin to read them: a prime, so that no two of the first N_DRAWS labels begin at the same
-# number.
+# Random numbers for the orders of one epoch of per-label passes (a power of two, which stays in cache), and
+# the distance between the first numbers of two labels: a prime, so that the first N_DRAWS labels start at
+# different numbers.
 N_DRAWS, STRIDE = 1 << 13, 7919
-# An epoch pays when it leaves less than the share PAYS of a label's gap. Otherwise rho grows by the factor
-# GROWTH, if the bias has a part in the gap of at least FELT.
+# rho grows by the factor GROWTH if an epoch leaves more than the part PAYS of a label's gap and the bias has
+# at least the part FELT of it.
 PAYS, GROWTH, FELT = 0.7, 4.0, 0.01
 
 
 @dataclass(frozen=True)
 class SweepRule:
-    """How much is done in an epoch, and what may rest.
+    """How much is done in an epoch, and which entries are skipped.
 
     Parameters
     ----------
     aim, least : float
-        Polishing aims at the part `aim` of the gap that tol allows (at 0.95 four of ten fits of 3,000 rows of
-        RCV1 to 1e-4 missed it by up to 3 % and took another epoch, at 0.9 one); a label is left at the part
-        `least` of what its first pass saw, for then entries at rest have the larger part of the gap.
+        Per-label passes aim at the part `aim` of the gap that tol allows (at 0.95 four of ten fits of 3,000
+        rows of RCV1 to 1e-4 missed it by up to 3 % and took another epoch, at 0.9 one). A label ends at the
+        part `least` of the gap of its first pass, because skipped entries then have the larger part of the
+        gap.
     missed : float
-        Entries at rest will have this part of the gap there was. Where that and what polishing sees are what
-        tol allows, it is worth certifying at once. On five sets (`python -m benchmarks multilabel sets`) it
-        was 0.01 to 0.1.
+        Expected gap of skipped entries, relative to the last measured gap. If this and the gap of the visited
+        ones are within tol, the epoch certifies at once. On five sets (`python -m benchmarks multilabel
+        sets`) it was 0.01 to 0.1.
     likely : float
-        When a pass over the samples has seen this part of what tol allows, it is worth certifying at once.
+        If the gap seen in a pass over the samples is at most this multiple of what tol allows, the epoch
+        certifies at once.
     bias_rate : float
         First rho of the bias, relative to the mean squared norm of a sample.
     """
@@ -136,25 +139,25 @@ class SweepRule:
     bias_rate: float = 0.05
 
 
-class BiasPull:
-    """rho / s^2 of every label: how strongly its bias is drawn to its dual value."""
+class BiasDamping:
+    """rho / s^2 of every label: the step of its bias towards its dual value."""
 
     def __init__(self, bias: float, q: np.ndarray, n_labels: int, rule: SweepRule) -> None:
         typical = float(np.mean(q))
         start = min(1.0, rule.bias_rate * typical / bias**2) if bias and typical > 0 else 1.0
-        self.pull = np.full(n_labels, start)
+        self.values = np.full(n_labels, start)
         self.last = np.full(n_labels, np.inf)
         self.rule = rule
 
-    def learn(self, gaps: np.ndarray, lag_share: np.ndarray) -> None:
+    def update(self, gaps: np.ndarray, bias_gap: np.ndarray) -> None:
         """Raise rho where the gap hardly fell and the bias has a part in it."""
-        slow = (gaps > PAYS * self.last) & (lag_share > FELT * gaps)
-        self.pull = np.where(slow, np.minimum(GROWTH * self.pull, 1.0), self.pull)
+        slow = (gaps > PAYS * self.last) & (bias_gap > FELT * gaps)
+        self.values = np.where(slow, np.minimum(GROWTH * self.values, 1.0), self.values)
         self.last = gaps.copy()
 
 
 class Sweeps(Evaluated, ABC):
-    """What both kinds of sweeps share: alpha (N x L) in working precision, marks, bias, certificate.
+    """State that both kinds of sweeps share: alpha (N x L) in working precision, flags, bias, certificate.
 
     `bias_row` is the bias as a row of V.
 
@@ -162,9 +165,10 @@ class Sweeps(Evaluated, ABC):
     ----------
     problem : LinearM3L
     alpha : array of shape (n_samples, n_labels)
-        Feasible dual variables to start from, which are then moved; their type is the working precision.
+        Feasible dual variables to start from; they are changed in place, and their dtype is the working
+        precision.
     tol : float
-        The relative gap that training stops at; polishing and resting entries depend on it.
+        The relative gap at which training stops; the skipped entries depend on it.
     rng : numpy.random.RandomState
         Draws the orders of samples.
     n_threads : int, default=1
@@ -187,34 +191,35 @@ class Sweeps(Evaluated, ABC):
         self.problem, self.tol, self.rng, self.n_threads = problem, tol, rng, n_threads
         self.rule = SweepRule() if rule is None else rule
         self.n, self.L = alpha.shape
-        # Sweeps over all entries write them, and measurements.
+        # Written by sweeps over all entries and by measurements.
         self.flags = aligned_empty((self.n, self.L), np.bool_)
         self.S = np.zeros(self.L)
-        # Of all labels and of each, the objective they are compared with, what is expected of the next.
+        # The gap of all labels and of each, the primal objective, the expected gap, the gap of skipped
+        # entries.
         self.gap, self.gaps = np.inf, np.empty(0)
-        self.scale, self.expected, self.quiet = 0.0, np.inf, 0.0
-        self.follow = BiasPull(problem.bias, problem.q, self.L, self.rule)
+        self.scale, self.expected, self.negligible = 0.0, np.inf, 0.0
+        self.damping = BiasDamping(problem.bias, problem.q, self.L, self.rule)
         self.patience = Patience()
         self.best = BestWeights()
-        self._begin(alpha)
+        self._setup(alpha)
         self._prepare(alpha)
 
     def epoch(self, clock: Clock) -> Progress:
         if self.gap <= self.tol:
-            # The fit seemed done and yet there is another epoch: the weights have drifted, or were dropped.
-            self._resynchronise(self.solution().weights)
+            # The last epoch seemed done but was not certified: the weights have drifted, or were dropped.
+            self._rebuild(self.solution().weights)
         return super().epoch(clock)
 
     def _move(self, clock: Clock) -> Progress:
         self._improve(clock)
         if self._seems_done():
-            certificate = self._settled()
+            certificate = self._certify_end()
             if certificate.gap <= self.tol:
                 return Progress(certificate, self._active(), exact=True)
         certificate = self._measure()
         exhausted, small = self.patience.exhausted(certificate.gap), certificate.gap <= self.tol
         if small:
-            certificate = self._settled()
+            certificate = self._certify_end()
         if exhausted and certificate.gap > self.tol and self.real is np.float32:
             self._prepare(self.alpha.astype(np.float64))
         if small:
@@ -222,7 +227,7 @@ class Sweeps(Evaluated, ABC):
         return Progress(Certificate(self.best.primal, certificate.dual), self._active())
 
     def _evaluate(self) -> tuple[Solution, Certificate]:
-        """The best weights, and their certificate with the dual variables as they are."""
+        """The best weights, and their certificate with the present dual variables."""
         Z, here = self.problem.evaluate(self.alpha, self.bias_row, self.n_threads)
         if here.gap > self.tol and not self.best.are_last:
             best, certificate = self.problem.evaluate(
@@ -232,14 +237,16 @@ class Sweeps(Evaluated, ABC):
                 Z, here = best, Certificate(certificate.primal, here.dual)
         return Solution(readonly(self.alpha), Z), here
 
-    def _settled(self) -> Certificate:
-        """The certificate at what seems to be the end, in the place of the weights; if it is not, go on."""
-        Z, certificate = self.problem.evaluate(self.alpha, self.bias_row, self.n_threads, room=self._forget())
+    def _certify_end(self) -> Certificate:
+        """Compute the certificate in the memory of the weights; restore them if the gap is too large."""
+        Z, certificate = self.problem.evaluate(
+            self.alpha, self.bias_row, self.n_threads, buffer=self._release()
+        )
         self.gap = certificate.gap
         if self.gap <= self.tol:
             self._answer = Solution(readonly(self.alpha), Z), certificate
         else:
-            self._resynchronise(Z)
+            self._rebuild(Z)
         return certificate
 
     def _prepare(self, alpha: np.ndarray) -> None:
@@ -252,8 +259,8 @@ class Sweeps(Evaluated, ABC):
         self.costs = self.problem.costs.flat(self.real)
 
     def _geometry(self) -> loops.Geometry:
-        pull = readonly(self.follow.pull.astype(self.real))
-        return loops.Geometry(self.bias, pull, self.q, self.r)
+        damping = readonly(self.damping.values.astype(self.real))
+        return loops.Geometry(self.bias, damping, self.q, self.r)
 
     def _order(self) -> np.ndarray:
         """Samples in random order, those of a block one after the other."""
@@ -263,35 +270,35 @@ class Sweeps(Evaluated, ABC):
         return readonly(order[order < self.n])
 
     def _measured(self, sums: Sums) -> Certificate:
-        """Note what was measured: the gaps of labels, and how little of one lets an entry rest."""
+        """Store a measurement: the gaps of labels, and below which gap an entry is skipped."""
         problem = self.problem
         self.S = sums.S
-        lag = self.bias_row - problem.bias * self.S
-        felt = problem.couple(lag[None])[0]
-        lag_share = 0.5 * lag * felt
-        self.gaps = sums.gap + lag_share
-        self.follow.learn(self.gaps, lag_share)
+        residual = self.bias_row - problem.bias * self.S
+        coupled = problem.couple(residual[None])[0]
+        bias_gap = 0.5 * residual * coupled
+        self.gaps = sums.gap + bias_gap
+        self.damping.update(self.gaps, bias_gap)
         loss, value = float(sums.loss.sum()), float(sums.value.sum())
         # <A, F> = <m, alpha> - <g, alpha> and <g, alpha> = loss - gap, for scores F with the bias u R;
-        # moving from s S to u in both factors completes the square.
-        norm = value - loss + float(sums.gap.sum()) + float(felt @ self.bias_row)
+        # replacing s S by u in both factors completes the square.
+        norm = value - loss + float(sums.gap.sum()) + float(coupled @ self.bias_row)
         primal = 0.5 * norm + loss + problem.costs.constant
         certificate = Certificate(primal, primal - float(self.gaps.sum()))
         self.gap, self.scale = certificate.gap, abs(primal)
-        self.quiet = NEGLECTED * self.tol * self.scale / self.alpha.size
+        self.negligible = NEGLECTED * self.tol * self.scale / self.alpha.size
         return certificate
 
     def _active(self) -> int:
-        """Number of samples with an entry that is still visited."""
+        """Number of samples with an entry that is visited."""
         return int(np.count_nonzero(self.flags.any(axis=1)))
 
     def _seems_done(self) -> bool:
-        """Whether a certificate is worth its price before the measurement."""
+        """Whether a certificate is worth its cost before the measurement."""
         return False
 
     @abstractmethod
-    def _begin(self, alpha: np.ndarray) -> None:
-        """Set up what does not depend on the precision, and how many samples make a block."""
+    def _setup(self, alpha: np.ndarray) -> None:
+        """Set up what does not depend on the precision, and the size of a block of samples."""
 
     @abstractmethod
     def _improve(self, clock: Clock) -> None:
@@ -299,32 +306,32 @@ class Sweeps(Evaluated, ABC):
 
     @abstractmethod
     def _measure(self) -> Certificate:
-        """The certificate by the weights at hand; marks what to visit next."""
+        """The certificate of the running weights; marks the entries to visit next."""
 
     @abstractmethod
     def _factors(self, weights: np.ndarray) -> np.ndarray:
-        """U of the weights at hand, with Z = U P and R = P'P."""
+        """U of the running weights, with Z = U P and R = P'P."""
 
     @abstractmethod
-    def _forget(self) -> np.ndarray | None:
-        """Drop the weights; returns the memory that they had, where it is worth keeping."""
+    def _release(self) -> np.ndarray | None:
+        """Drop the weights; return their memory for reuse, or None."""
 
     @abstractmethod
-    def _resynchronise(self, weights: np.ndarray) -> None:
-        """Make the weights anew from the dual variables."""
+    def _rebuild(self, weights: np.ndarray) -> None:
+        """Recompute the weights from the dual variables."""
 
 
 class LabelSweeps(Sweeps):
-    """Sweeps and polishing for labels that are not coupled.
+    """Sweeps and per-label passes for independent labels.
 
-    W is (D+1) x L and a few idle columns that make its rows whole lines. In sweeps every thread has the
-    weights of its labels to itself: `by_part`, one after the other in the place of W. WT holds the same
-    weights as W label-major where they are `turned`, and newer ones where it is `ahead`.
+    W is (D+1) x L, padded so that its rows are whole cache lines. In sweeps every thread has its own weights
+    for its labels: `by_part`, one after the other in the memory of W. WT holds the weights label-major, the
+    same as W if `is_label_major`, and newer ones if `label_major_is_newer`.
     """
 
-    def _begin(self, alpha: np.ndarray) -> None:
+    def _setup(self, alpha: np.ndarray) -> None:
         self.n_lines = -(-self.L // TOGETHER)
-        # Cut between lines: one that is not full costs a sweep as much as one that is.
+        # Cut between cache lines: a partial line costs a sweep as much as a whole one.
         lines = ranges(self.n_lines, self.n_threads)
         self.parts = [(TOGETHER * first, min(TOGETHER * last, self.L)) for first, last in lines]
         many = self.n >= BLOCK * N_BLOCKS
@@ -333,35 +340,35 @@ class LabelSweeps(Sweeps):
     def _prepare(self, alpha: np.ndarray) -> None:
         super()._prepare(alpha)
         self.bias_row = np.zeros(self.L)
-        self._make_room()
-        # Where nothing is known yet, sweeps from zero make the weights.
+        self._allocate()
+        # In the first epoch of a cold start, sweeps from zero make the weights.
         self.blank = not self.gaps.size and not alpha.any()
         if not self.blank:
             self._take(self.problem.accumulate(alpha, self.real, self.n_threads) * self.r)
 
-    def _make_room(self) -> None:
+    def _allocate(self) -> None:
         rows, width = self.problem.n_features + 1, TOGETHER * self.n_lines
-        # One piece of memory: a large one is mapped in large pages.
-        self.room = aligned_empty(2 * rows * width, self.real)
-        halves = self.room[: rows * width], self.room[rows * width :]
+        # One allocation: a large one is mapped in large pages.
+        self.buffer = aligned_empty(2 * rows * width, self.real)
+        halves = self.buffer[: rows * width], self.buffer[rows * width :]
         self.W, self.WT = halves[0].reshape(rows, width), halves[1].reshape(width, rows)
         starts = [rows * first for first, _ in self.parts] + [rows * width]
         self.by_part = [halves[0][slice(*place)].reshape(rows, -1) for place in pairwise(starts)]
         self.WT[self.L :] = 0
 
     def _take(self, weights: np.ndarray) -> None:
-        """Go on from these weights."""
+        """Continue from these weights."""
         self.W[:, : self.L], self.W[:, self.L :] = weights, 0
         self.bias_row = weights[-1] / self.problem.r
-        self.turned = self.ahead = False
+        self.is_label_major = self.label_major_is_newer = False
 
-    def _forget(self) -> np.ndarray:
-        room = self.room
-        del self.room, self.W, self.WT, self.by_part
-        return room
+    def _release(self) -> np.ndarray:
+        buffer = self.buffer
+        del self.buffer, self.W, self.WT, self.by_part
+        return buffer
 
-    def _resynchronise(self, weights: np.ndarray) -> None:
-        self._make_room()
+    def _rebuild(self, weights: np.ndarray) -> None:
+        self._allocate()
         self._take(weights)
 
     def _seems_done(self) -> bool:
@@ -369,31 +376,31 @@ class LabelSweeps(Sweeps):
 
     def _improve(self, clock: Clock) -> None:
         if self.blank:
-            self._ascend(clock, FIRST_SWEEPS, polish=self.tol <= EARLY)
+            self._ascend(clock, FIRST_SWEEPS, passes=self.tol <= EARLY)
             self.blank = False
             return
         if not self.gaps.size:
             self._measure()
         self._ascend(clock)
 
-    def _ascend(self, clock: Clock, sweeps: int = 0, polish: bool = True) -> None:
-        """Sweeps over all entries, then polishing of those that are marked; the weights end label-major.
+    def _ascend(self, clock: Clock, sweeps: int = 0, passes: bool = True) -> None:
+        """Sweeps over all entries, then per-label passes over the marked ones; the weights end label-major.
 
-        A thread that has swept its labels goes on to polish some, whatever the others are at.
+        A thread starts per-label passes as soon as it has swept its own labels.
         """
         geometry, orders = self._geometry(), [self._order() for _ in range(sweeps)]
-        if not sweeps and not self.turned:
+        if not sweeps and not self.is_label_major:
             transpose(self.W, self.WT, self.n_threads)
-        polishing = self._polishing(clock, geometry) if polish else lambda _: ()
+        label_passes = self._label_passes(clock, geometry) if passes else lambda _: ()
 
         def work(k: int) -> Iterable[Task]:
             if sweeps:
                 self._sweep(k, geometry, orders)
-            return polishing(k)
+            return label_passes(k)
 
         run_tasks([partial(work, k) for k in range(len(self.parts))], self.n_threads)
-        self._turned()
-        if polish and self.gaps.size:
+        self._mark_label_major()
+        if passes and self.gaps.size:
             kept, missed = KEPT * self.remaining.sum(), self.rule.missed * self.gaps.sum()
             self.expected = float(kept + missed)
 
@@ -405,33 +412,33 @@ class LabelSweeps(Sweeps):
         for order in orders:
             loops.sweep_labels(self.rows, self.costs, geometry, order, lo, hi, state, self.flags)
             goal = (self.problem.bias * self.S[own] * self.problem.r[own]).astype(self.real)
-            w += geometry.pull[own] * (goal - w)
+            w += geometry.damping[own] * (goal - w)
         self.WT[own] = W[:, : len(w)].T
 
     def _part(self, k: int) -> np.ndarray:
-        """The weights of a part of the labels, with which a thread begins: none."""
+        """Zero weights for a part of the labels."""
         self.by_part[k][:] = 0
         return self.by_part[k]
 
-    def _turned(self) -> None:
-        """Note that WT is ahead; W follows where it is needed."""
+    def _mark_label_major(self) -> None:
+        """Mark WT as newer than W."""
         self.bias_row = self.WT[: self.L, -1] / self.problem.r
-        self.turned = self.ahead = True
+        self.is_label_major = self.label_major_is_newer = True
 
-    def _polishing(self, clock: Clock, geometry: loops.Geometry) -> Callable[[int], list[Task]]:
-        """What polishes a part of the labels, by what is marked then; their gaps end in `remaining`."""
+    def _label_passes(self, clock: Clock, geometry: loops.Geometry) -> Callable[[int], list[Task]]:
+        """Per-label passes on the marked entries of a part of the labels; gaps go to `remaining`."""
         rule, state = self.rule, loops.Ascent(self.alpha, self.WT, self.S)
         order = readonly(self.rng.permutation(self.n))
         draws = readonly(self.rng.randint(0, 2**32, N_DRAWS, dtype=np.uint32))
-        enough = loops.Enough(LABEL_PASSES, rule.least, IDLE)
-        # The first epoch polishes before anything was measured.
+        limits = loops.PassLimits(LABEL_PASSES, rule.least, NEGLIGIBLE)
+        # The first epoch makes per-label passes before any measurement.
         gaps = self.gaps if self.gaps.size else np.full(self.L, np.inf)
         self.remaining = gaps.copy()
 
-        def polish(labels: np.ndarray, lists: loops.Lists) -> tuple[()]:
+        def visit(labels: np.ndarray, lists: loops.Lists) -> tuple[()]:
             if not clock.expired():
-                loops.polish_labels(
-                    self.rows, self.costs, geometry, labels, lists, draws, enough, state, self.remaining,
+                loops.label_passes(
+                    self.rows, self.costs, geometry, labels, lists, draws, limits, state, self.remaining,
                 )  # fmt: skip
             return ()
 
@@ -441,18 +448,18 @@ class LabelSweeps(Sweeps):
             by_length = labels[np.argsort(-np.diff(lists.starts)[labels], kind="stable")]
             by_length = by_length[gaps[by_length] > 0]
             n_groups = min(len(by_length), N_GROUPS)
-            return [partial(polish, readonly(by_length[g::n_groups]), lists) for g in range(n_groups)]
+            return [partial(visit, readonly(by_length[g::n_groups]), lists) for g in range(n_groups)]
 
         return groups
 
     def _catch_up(self) -> None:
-        """Bring W to where polishing has left the weights."""
-        if self.ahead:
+        """Copy the weights from WT to W if WT is newer."""
+        if self.label_major_is_newer:
             transpose(self.WT, self.W, self.n_threads)
-            self.ahead = False
+            self.label_major_is_newer = False
 
     def _lists(self, k: int, order: np.ndarray) -> loops.Lists:
-        """The marked samples of every label of a part in the order given, and how far each label is to go."""
+        """The marked samples of every label of a part in the given order, and its target gap."""
         rule, (lo, hi) = self.rule, self.parts[k]
         counts = np.zeros(self.L, np.int64)
         counts[lo:hi] = np.count_nonzero(self.flags[:, lo:hi], axis=0)
@@ -468,7 +475,7 @@ class LabelSweeps(Sweeps):
 
     def _measure(self) -> Certificate:
         self._catch_up()
-        sums = self.problem.measure(self.alpha, self.W, None, self.flags, self.n_threads, self.quiet)
+        sums = self.problem.measure(self.alpha, self.W, None, self.flags, self.n_threads, self.negligible)
         certificate = self._measured(sums)
         self.best.offer(certificate.primal, self.W)
         return certificate
@@ -480,7 +487,7 @@ class LabelSweeps(Sweeps):
 class SampleSweeps(Sweeps):
     """Sweeps for coupled labels: T ((D+1) x K) and the bias row u, in working precision."""
 
-    def _begin(self, alpha: np.ndarray) -> None:
+    def _setup(self, alpha: np.ndarray) -> None:
         self.S = np.einsum("il,il->l", self.problem.costs.signs, alpha, dtype=np.float64)
         self.bias_row = self.problem.bias * self.S
         self.listed = 0  # entries of a pass
@@ -495,10 +502,10 @@ class SampleSweeps(Sweeps):
         self.factored = P is not None
         G = (self.problem.prior if P is None else P).astype(self.real)
         self.G, rank = readonly(G), len(G)
-        # Weights lie where those of the certificate will, which are of double precision.
+        # Weights use the memory of those of the certificate, which are in double precision.
         size = (self.problem.n_features + 1) * -(-self.L // 16) * 16
-        self.room = None if self.factored else aligned_empty(size, np.float64)
-        V = self.problem.accumulate(alpha, self.real, self.n_threads, idle=True, room=self.room)
+        self.buffer = None if self.factored else aligned_empty(size, np.float64)
+        V = self.problem.accumulate(alpha, self.real, self.n_threads, padded=True, buffer=self.buffer)
         V[-1, : self.L] = self.bias_row
         self.T = V
         if self.factored:
@@ -507,12 +514,12 @@ class SampleSweeps(Sweeps):
         mixing = np.pad(G.T, ((0, 0), (0, self.T.shape[1] - rank)))
         self.mixing = loops.Mixing(readonly(mixing), self.factored)
 
-    def _forget(self) -> np.ndarray | None:
-        room = self.room
-        del self.T, self.room
-        return room
+    def _release(self) -> np.ndarray | None:
+        buffer = self.buffer
+        del self.T, self.buffer
+        return buffer
 
-    def _resynchronise(self, weights: np.ndarray) -> None:
+    def _rebuild(self, weights: np.ndarray) -> None:
         self._prepare(self.alpha)
 
     def _seems_done(self) -> bool:
@@ -528,22 +535,22 @@ class SampleSweeps(Sweeps):
                 return
         if self.tol > EARLY:
             return
-        for turn in range(self.first_lists):
-            if turn:
+        for round_ in range(self.first_lists):
+            if round_:
                 self._sweep()
             if self._visit(clock):
                 return
 
     def _visit(self, clock: Clock) -> bool:
-        """Passes over the marked entries; returns whether there is reason to stop."""
-        lists, bounds, done = self._lists(), NO_BOUNDS, False
+        """Passes over the marked entries; return whether the fit seems done or time has expired."""
+        lists, bounds, done = self._lists(), NO_LIMITS, False
         for _ in range(next(self.lengths)):
             near = self.expected <= NEAR * self.tol * self.scale
             S, bias_row = self.S.copy(), self.bias_row
             bounds = self._pass(lists, bounds)
             done = near and self._seems_done()
             if done:
-                # T stays behind: a certificate does not ask for it, and where that fails it is made anew.
+                # T is not averaged: the certificate does not need it, and if that fails T is recomputed.
                 np.add(lists.a, lists.before, out=lists.a)
                 np.multiply(lists.a, self.real(0.5), out=lists.a)
                 self.S, self.bias_row = 0.5 * (S + self.S), 0.5 * (bias_row + self.bias_row)
@@ -551,15 +558,16 @@ class SampleSweeps(Sweeps):
             if clock.expired():
                 done = True
                 break
-        loops.scatter_entries(lists, self.alpha)
+        rows = np.repeat(np.arange(self.n), np.diff(lists.starts))
+        self.alpha[rows, lists.label] = lists.a
         return done
 
     def _sweep(self) -> None:
         """One pass over all entries, which marks those to list."""
-        self._pass(self._room(self.L))
+        self._pass(self._empty_lists(self.L))
 
-    def _room(self, size: int) -> loops.SampleLists:
-        """Lists of so many entries that belong to no sample yet."""
+    def _empty_lists(self, size: int) -> loops.SampleLists:
+        """Lists for `size` entries that belong to no sample yet."""
         nowhere, values = np.empty(0, np.int64), np.empty((5, size), self.real)
         return loops.SampleLists(nowhere, nowhere, np.empty(size, np.uint32), *values)
 
@@ -567,38 +575,38 @@ class SampleSweeps(Sweeps):
         """The marked entries of every sample."""
         self.listed = int(np.count_nonzero(self.flags))
         starts, counts = np.empty(self.n + 1, np.int64), np.empty(self.n, np.int64)
-        lists = self._room(self.listed)._replace(starts=starts, counts=counts)
+        lists = self._empty_lists(self.listed)._replace(starts=starts, counts=counts)
         loops.gather_entries(readonly(self.flags.view(np.uint8)), self.costs, self.alpha, lists)
         return lists
 
-    def _pass(self, lists: loops.SampleLists, bounds: Bounds = NO_BOUNDS) -> Bounds:
-        """One pass over the listed entries; returns the bounds beyond which they rest in the next."""
+    def _pass(self, lists: loops.SampleLists, limits: Limits = NO_LIMITS) -> Limits:
+        """One pass over the listed entries; return the bounds beyond which the next one skips them."""
         low, high = np.zeros((2, 2, self.L), self.real)
-        low[0], high[0] = bounds
-        pull, bias = self.follow.pull, self.problem.bias
-        # Drawn before the pass and not after it, so that samples answer before the gap is measured.
-        self._set_bias(self.bias_row + pull * (bias * self.S - self.bias_row))
+        low[0], high[0] = limits
+        damping, bias = self.damping.values, self.problem.bias
+        # Moved before the pass, so that samples respond before the gap is measured.
+        self._set_bias(self.bias_row + damping * (bias * self.S - self.bias_row))
         before = self.S.copy()
         self.expected, primal = loops.sweep_samples(
             self.rows, self.costs, self._geometry(), self._order(), self.mixing,
-            loops.Ascent(self.alpha, self.T, self.S), lists, Reach(self.flags, low, high),
+            loops.Ascent(self.alpha, self.T, self.S), lists, Bounds(self.flags, low, high),
             self._small(),
         )  # fmt: skip
         if not len(lists.starts):
             self.scale = abs(primal + self.problem.costs.constant)
-        self._set_bias(self.bias_row + pull * bias * (self.S - before))
-        return coupled_reach(self.problem.prior, low[1], high[1])
+        self._set_bias(self.bias_row + damping * bias * (self.S - before))
+        return shrinking_bounds(self.problem.prior, low[1], high[1])
 
     def _small(self) -> np.floating:
-        """The share of the gap below which an entry takes no step; none before there are lists."""
-        return self.real(IDLE * self.tol * self.scale / self.listed if self.listed else 0.0)
+        """The gap below which an entry takes no step; 0 before there are lists."""
+        return self.real(NEGLIGIBLE * self.tol * self.scale / self.listed if self.listed else 0.0)
 
     def _set_bias(self, row: np.ndarray) -> None:
         self.bias_row = row
         self.T[-1, : len(self.G)] = self.G @ row if self.factored else row
 
     def _measure(self) -> Certificate:
-        sums = self.problem.measure(self.alpha, self.T, self.G, self.flags, self.n_threads, self.quiet)
+        sums = self.problem.measure(self.alpha, self.T, self.G, self.flags, self.n_threads, self.negligible)
         certificate = self._measured(sums)
         self.best.offer(certificate.primal, self.T)
         return certificate

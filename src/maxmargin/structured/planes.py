@@ -137,10 +137,10 @@ class ListedEquations(Equations):
     def repeat(self, values: np.ndarray) -> np.ndarray:
         return self.listed.repeat(values)
 
-    def image(self, weights: np.ndarray) -> np.ndarray:
+    def combine(self, weights: np.ndarray) -> np.ndarray:
         return -(weights @ self.listed.Psi)
 
-    def rise(self, theta: np.ndarray) -> np.ndarray:
+    def scores(self, theta: np.ndarray) -> np.ndarray:
         return -(self.listed.Psi @ theta)
 
     def inverse(self, right: np.ndarray) -> np.ndarray:

@@ -188,10 +188,10 @@ class SetEquations(Equations):
     def repeat(self, values: np.ndarray) -> np.ndarray:
         return values[:, None]
 
-    def image(self, weights: np.ndarray) -> np.ndarray:
+    def combine(self, weights: np.ndarray) -> np.ndarray:
         return self.planes.image(weights)
 
-    def rise(self, theta: np.ndarray) -> np.ndarray:
+    def scores(self, theta: np.ndarray) -> np.ndarray:
         return self.planes.rise(theta)
 
 
@@ -340,9 +340,9 @@ class Iterated(SetEquations):
 
     def product(self, vector: np.ndarray) -> np.ndarray:
         """Return H vector."""
-        problem, rise = self.planes.problem, self.rise(vector)
+        problem, rise = self.planes.problem, self.scores(vector)
         mean = self.sums(self.d * rise) / self.total
-        out = vector + self.image(self.d * (rise - self.repeat(mean)))
+        out = vector + self.combine(self.d * (rise - self.repeat(mean)))
         pairs = problem.split(out)[1]
         pairs += self.bound * problem.split(vector)[1]
         return out

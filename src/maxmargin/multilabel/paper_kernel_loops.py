@@ -1,12 +1,13 @@
 """Inner loops of Algorithm 1 (SMO with delayed gradients) for kernelised M3L.
 
-All arrays are label-major. The scores of all labels are F = R B K. With R = out into', of rank r, they are
-F = out S, where S = into' B K has r rows: what a label collected is carried to S alone, (35), and the
-residual e = T_l - F_l of a label is made anew from S when it is looked at.
+All arrays are label-major. The scores of all labels are F = R B K. With R = out into' of rank r they are
+F = out S, where S = into' B K has r rows: the changes of a label are added to S only, (35), and the residual
+e = T_l - F_l of a label is computed from S when the label is examined.
 
-Which label comes next is told by estimates of their largest violations. One is exact when its label is looked
-at and grows by a share of what the steps of others may have added; a label is taken when its violation is a
-share at least of all other estimates. With both shares 1 it is the label with the largest violation.
+The next label is selected by estimates of the largest violations. An estimate is exact when its label is
+examined, and grows by a part of the largest change that steps of others may have caused. A label is selected
+if its violation is at least a given part of all other estimates. With both parts 1 it is the label with the
+largest violation.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from maxmargin.core.simplex import argmax
 from maxmargin.multilabel.kernel_loops import KernelState, argmax_bits, move, pair_gains
 
 
-class Ties(NamedTuple):
+class FactoredPrior(NamedTuple):
     """R = out into', and S, the part of the scores that all labels share (rank x samples)."""
 
     R: np.ndarray
@@ -46,8 +47,8 @@ class Violations(NamedTuple):
     down: np.ndarray
 
 
-class Look(NamedTuple):
-    """The label looked at last: residual, what its steps add to B K, violations, gains of partners."""
+class Workspace(NamedTuple):
+    """Of the examined label: residual, change of B K, violations, gains of partners; two as integers."""
 
     e: np.ndarray
     u: np.ndarray
@@ -58,7 +59,7 @@ class Look(NamedTuple):
 
 
 class InnerRule(NamedTuple):
-    """How many steps a label makes, when it ends early, which pairs are singular, and the two shares."""
+    """Most steps on a label, when it ends early, which pairs are singular, and the parts of the header."""
 
     n_inner: int
     break_factor: float
@@ -67,11 +68,11 @@ class InnerRule(NamedTuple):
     growth: float
 
 
-def look_of(n):
-    """Memory for looking at one label of n samples."""
+def workspace(n):
+    """Memory for one label of n samples."""
     work = np.zeros((4, n))
     bits = work.view(np.int64)
-    return Look(work[0], work[1], work[2], work[3], bits[2], bits[3])
+    return Workspace(work[0], work[1], work[2], work[3], bits[2], bits[3])
 
 
 @helper(reorder=True)
@@ -96,36 +97,36 @@ def measure(e, up, down, violation):
 
 
 @compiled
-def choose(ties, duals, violations, look, accepted):
-    """A label to work on and its coefficient with the largest violation (-1, -1: there is none)."""
+def select(prior, duals, violations, work, accepted):
+    """A label to work on and its most violating coefficient; (-1, -1) if no label violates."""
     estimate, up, down = violations
     while True:
         l = argmax(estimate, estimate.size)
-        if not estimate[l] > 0:  # none, or not a number, which no label would ever be taken with
+        if not estimate[l] > 0:  # zero, or NaN
             return -1, -1
-        residual(ties.out[l], ties.S, duals.T[l], look.e)
-        measure(look.e, up[l], down[l], look.violation)
-        p = argmax_bits(look.violation_bits)
+        residual(prior.out[l], prior.S, duals.T[l], work.e)
+        measure(work.e, up[l], down[l], work.violation)
+        p = argmax_bits(work.violation_bits)
         estimate[l] = 0
         rival = estimate[argmax(estimate, estimate.size)]
         if p >= 0:
-            estimate[l] = look.violation[p]
+            estimate[l] = work.violation[p]
             if estimate[l] >= accepted * rival:
-                look.u[:] = 0
+                work.u[:] = 0
                 return l, p
 
 
 @compiled
-def partner(K_p, diagonal, l, p, violations, look, singular):
-    """The q whose pair with p promises the largest unconstrained gain (30), (56) (-1: none)."""
+def partner(K_p, diagonal, l, p, violations, work, singular):
+    """The q whose pair with p has the largest unconstrained gain (30), (56); -1 if there is none."""
     _, up, down = violations
-    pair_gains(K_p, diagonal, p, look.e, up[l], down[l], look.violation, singular, look.gains)
-    return argmax_bits(look.gain_bits)
+    pair_gains(K_p, diagonal, p, work.e, up[l], down[l], work.violation, singular, work.gains)
+    return argmax_bits(work.gain_bits)
 
 
 @helper(reorder=True)
 def follow(K_p, K_q, w_p, w_q, r, e, u):
-    """Carry a pair step to the residual of its label, (33), and collect it in u, (36)."""
+    """Update the residual of the label after a pair step, (33), and sum the steps in u, (36)."""
     for i in range(len(e)):
         w = w_p * K_p[i] + w_q * K_q[i]
         e[i] -= r * w
@@ -133,19 +134,19 @@ def follow(K_p, K_q, w_p, w_q, r, e, u):
 
 
 @compiled
-def step(K_p, K_q, diagonal, l, p, q, ties, duals, violations, look):
-    """Move p and q of label l (q = -1: p alone) and see what follows; whether anything moved."""
+def step(K_p, K_q, diagonal, l, p, q, prior, duals, violations, work):
+    """Move p and q of label l (q = -1: p alone) and update its violations; return whether anything moved."""
     _, B, lo, hi = duals
     _, up, down = violations
-    r, other = ties.R[l, l], q if q >= 0 else p
-    w_p, w_q = move(p, q, K_p[other], diagonal, r, KernelState(look.e, B[l], lo[l], hi[l]))
+    r, other = prior.R[l, l], q if q >= 0 else p
+    w_p, w_q = move(p, q, K_p[other], diagonal, r, KernelState(work.e, B[l], lo[l], hi[l]))
     if w_p == 0 and w_q == 0:
         return False
     for i in (p, other):
         up[l, i] = 1.0 if B[l, i] < hi[l, i] else 0.0
         down[l, i] = 1.0 if B[l, i] > lo[l, i] else 0.0
-    follow(K_p, K_q, w_p, w_q, r, look.e, look.u)
-    measure(look.e, up[l], down[l], look.violation)
+    follow(K_p, K_q, w_p, w_q, r, work.e, work.u)
+    measure(work.e, up[l], down[l], work.violation)
     return True
 
 
@@ -170,36 +171,36 @@ def add(weights, u, S):
 
 
 @compiled
-def carry(l, ties, violations, look, growth):
-    """Carry what label l collected to all labels, (35), and renew the estimates."""
+def propagate(l, prior, violations, work, growth):
+    """Add the changes of label l to the scores of all labels, (35), and update the estimates."""
     estimate = violations.estimate
-    add(ties.into[l], look.u, ties.S)
-    most = growth * largest(look.u)
+    add(prior.into[l], work.u, prior.S)
+    most = growth * largest(work.u)
     for k in range(len(estimate)):
-        estimate[k] += abs(ties.R[k, l]) * most
-    p = argmax_bits(look.violation_bits)
-    estimate[l] = look.violation[p] if p >= 0 else 0.0
+        estimate[k] += abs(prior.R[k, l]) * most
+    p = argmax_bits(work.violation_bits)
+    estimate[l] = work.violation[p] if p >= 0 else 0.0
 
 
 @compiled
-def smo_rounds(K, diagonal, ties, duals, violations, look, n_rounds, rule):
-    """Outer loop of Algorithm 1 over the whole kernel matrix; returns the number of steps."""
+def smo_rounds(K, diagonal, prior, duals, violations, work, n_rounds, rule):
+    """Outer loop of Algorithm 1 on the whole kernel matrix; return the number of steps."""
     n_inner, break_factor, singular, accepted, growth = rule
     steps = 0
     for _ in range(n_rounds):
-        l, p = choose(ties, duals, violations, look, accepted)
+        l, p = select(prior, duals, violations, work, accepted)
         if l < 0:
             break
         entry, done = violations.estimate[l], 0
         while done < n_inner:
-            q = partner(K[p], diagonal, l, p, violations, look, singular)
-            if not step(K[p], K[q if q >= 0 else p], diagonal, l, p, q, ties, duals, violations, look):
+            q = partner(K[p], diagonal, l, p, violations, work, singular)
+            if not step(K[p], K[q if q >= 0 else p], diagonal, l, p, q, prior, duals, violations, work):
                 break
             done += 1
-            p = argmax_bits(look.violation_bits)
-            if p < 0 or look.violation[p] < break_factor * entry:
+            p = argmax_bits(work.violation_bits)
+            if p < 0 or work.violation[p] < break_factor * entry:
                 break
-        carry(l, ties, violations, look, growth)
+        propagate(l, prior, violations, work, growth)
         if done == 0:
             violations.estimate[l] = 0
         steps += done

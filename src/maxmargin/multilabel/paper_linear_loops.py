@@ -1,4 +1,4 @@
-"""Loops of the paper's dual coordinate ascent on linear M3L, in the scaling and the letters of `problem`.
+"""Loops of the paper's dual coordinate ascent on linear M3L, in the scaling and letters of `problem`.
 
 The bias is an ordinary last feature.
 """
@@ -15,7 +15,7 @@ from maxmargin.multilabel.loops import entry_costs
 
 
 class PaperState(NamedTuple):
-    """State and inputs of the paper's passes: R, |x_i|^2 with the bias, alpha and Z = V R."""
+    """Inputs and state of a pass: R, |x_i|^2 with the bias, alpha and Z = V R."""
 
     R: np.ndarray
     q: np.ndarray
@@ -24,14 +24,15 @@ class PaperState(NamedTuple):
 
 
 @helper(hot=True)
-def visit(rows, costs, bias, i, l, state, reach):
-    """The step (37), with the gradient by the weights as in (39); returns it and the gap it had."""
+def visit(rows, costs, bias, i, l, state, bounds):
+    """The step (37) with the gradient from the weights, (39); return the step and the gap before it."""
     R, q, alpha, Z = state
-    active, low, high = reach
+    active, low, high = bounds
     c, m = entry_costs(costs, i, l)
     y, a = costs.signs[i, l], alpha[i, l]
     g = m - y * row_column_dot(rows, i, bias, l, Z)
     gap = c * max(g, 0.0) - a * g
+    # Shrinking (44)-(45).
     if (a == 0.0 and g < low[0, l]) or (a == c and g > high[0, l]):
         active[i, l] = False
         return 0.0, gap
@@ -44,20 +45,20 @@ def visit(rows, costs, bias, i, l, state, reach):
 
 
 @compiled(allocates=True)
-def random_pass(rows, costs, bias, pairs, state, reach):
-    """Phase A of the paper's solver: every step is felt by all labels at once, (40).
+def random_pass(rows, costs, bias, pairs, state, bounds):
+    """Phase A: every step updates the weights of all labels, (40).
 
-    A pair (sample i, label l) is one number i * L + l. Returns the gap seen.
+    A pair (sample i, label l) is one number i * L + l. Returns the gap of all pairs before their steps.
     """
     R, _, alpha, Z = state
     L = alpha.shape[1]
     step = np.empty(L)
     few = np.empty(L, np.int64)
-    seen = 0.0
+    total = 0.0
     for position in range(pairs.shape[0]):
         i, l = pairs[position] // L, pairs[position] % L
-        d, gap = visit(rows, costs, bias, i, l, state, reach)
-        seen += gap
+        d, gap = visit(rows, costs, bias, i, l, state, bounds)
+        total += gap
         if d != 0.0:
             n_few = 0
             for k in range(L):
@@ -69,15 +70,15 @@ def random_pass(rows, costs, bias, pairs, state, reach):
                 row_outer(rows, i, bias, step, 0, L, Z)
             else:
                 row_outer_few(rows, i, bias, step, few, n_few, Z)
-    return seen
+    return total
 
 
 @compiled(allocates=True)
-def delayed_pass(rows, costs, bias, pairs, chunks, state, reach):
-    """Phase B: chunks of steps along one label touch only z_l; the other labels follow once, (42).
+def delayed_pass(rows, costs, bias, pairs, starts, state, bounds):
+    """Phase B: steps of a chunk update only z_l; the other labels follow at its end, (42).
 
-    `chunks` holds the start of every chunk and the end of the last; v = sum of step * x over a
-    chunk, (43), is kept with the list of features it touches.
+    `starts` holds the start of every chunk and the end of the last. v = sum of step * x over a chunk, (43),
+    is kept with the list of its nonzero features.
     """
     data, indices, indptr, dense = rows
     R, _, alpha, Z = state
@@ -86,16 +87,17 @@ def delayed_pass(rows, costs, bias, pairs, chunks, state, reach):
     v = np.zeros(D + 1)
     marked = np.zeros(D + 1, np.bool_)
     touched = np.empty(D + 1, np.int64)
-    seen = 0.0
-    for chunk in range(chunks.shape[0] - 1):
+    total = 0.0
+    for chunk in range(starts.shape[0] - 1):
         n_touched = 0
-        l = pairs[chunks[chunk]] % L
-        for position in range(chunks[chunk], chunks[chunk + 1]):
+        l = pairs[starts[chunk]] % L
+        for position in range(starts[chunk], starts[chunk + 1]):
             i = pairs[position] // L
-            d, gap = visit(rows, costs, bias, i, l, state, reach)
-            seen += gap
+            d, gap = visit(rows, costs, bias, i, l, state, bounds)
+            total += gap
             if d == 0.0:
                 continue
+            # z_l += R_ll d x_i and v += d x_i; the last entry is the bias.
             shift = dense * indptr[i]
             for k in range(indptr[i], indptr[i + 1] + 1):
                 last = k == indptr[i + 1]
@@ -107,6 +109,7 @@ def delayed_pass(rows, costs, bias, pairs, chunks, state, reach):
                     marked[j] = True
                     touched[n_touched] = j
                     n_touched += 1
+        # z_k += R_lk v for the other labels.
         for t in range(n_touched):
             j = touched[t]
             for k in range(L):
@@ -114,4 +117,4 @@ def delayed_pass(rows, costs, bias, pairs, chunks, state, reach):
                     Z[j, k] += v[j] * R[l, k]
             v[j] = 0.0
             marked[j] = False
-    return seen
+    return total

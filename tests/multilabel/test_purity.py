@@ -1,4 +1,4 @@
-"""Looking at a fit does not change it: certificates and solutions are pure."""
+"""Inspecting a fit does not change it: certificates and solutions are pure."""
 
 import itertools
 
@@ -34,11 +34,11 @@ def data(dtype, n=150):
     return X.astype(dtype), Y
 
 
-class Looker:
-    """A callback that looks at the model after every epoch."""
+class Inspector:
+    """A callback that predicts with the model after every epoch."""
 
     def __init__(self):
-        self.looks = 0
+        self.calls = 0
 
     def setup(self, estimator, context): ...
 
@@ -49,19 +49,19 @@ class Looker:
     def on_fit_task_end(self, estimator, context, *, X=None, y=None, fitted_estimator=None):
         if context.task_name == "epoch":
             assert np.isfinite(fitted_estimator.decision_function(X)).all()
-            self.looks += 1
+            self.calls += 1
 
 
 def without_seconds(history):
     return [{name: value for name, value in record.items() if name != "seconds"} for record in history]
 
 
-@pytest.mark.parametrize("tol", [1e-3, 1e-9])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("prior", [None, priors.from_labels])
+@pytest.mark.parametrize(
+    ("prior", "dtype", "tol"), [(None, np.float32, 1e-3), (priors.from_labels, np.float64, 1e-9)]
+)
 @pytest.mark.parametrize(("solver", "kernel", "precision"), CASES)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_callback_that_looks_changes_nothing(solver, kernel, precision, prior, dtype, tol):
+def test_a_callback_that_predicts_changes_nothing(solver, kernel, precision, prior, dtype, tol):
     X, Y = data(dtype)
     options = {
         "C": 3.0,
@@ -74,9 +74,9 @@ def test_a_callback_that_looks_changes_nothing(solver, kernel, precision, prior,
         "random_state": 0,
     }
     alone = MultiLabelSVC(**options).fit(X, Y)
-    looker = Looker()
-    seen = MultiLabelSVC(**options).set_callbacks(looker).fit(X, Y)
-    assert looker.looks == seen.n_iter_ == alone.n_iter_
+    inspector = Inspector()
+    seen = MultiLabelSVC(**options).set_callbacks(inspector).fit(X, Y)
+    assert inspector.calls == seen.n_iter_ == alone.n_iter_
     assert without_seconds(seen.history_) == without_seconds(alone.history_)
     for name in ("coef_", "dual_coef_", "intercept_", "support_"):
         assert hasattr(seen, name) == hasattr(alone, name)
@@ -118,7 +118,7 @@ def at_hand(sweeps):
     """The weights that the next pass starts from, feature-major."""
     if isinstance(sweeps, SampleSweeps):
         return sweeps.T
-    return sweeps.WT.T if sweeps.ahead else sweeps.W
+    return sweeps.WT.T if sweeps.label_major_is_newer else sweeps.W
 
 
 @pytest.mark.parametrize("kind", [LabelSweeps, SampleSweeps])

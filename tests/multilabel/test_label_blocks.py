@@ -11,14 +11,14 @@ import maxmargin
 from maxmargin import MultiLabelSVC
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
-from maxmargin.multilabel import by_blocks, choice
+from maxmargin.multilabel import choice
+from maxmargin.multilabel.label_blocks import Answer, BlockRule, LabelBlocks, ManyM3L, Packed, assembled
 from maxmargin.multilabel.loops import add_squares
-from maxmargin.multilabel.many import Answer, BlockRule, Kept, LabelBlocks, ManyM3L, by_feature
-from maxmargin.multilabel.many_loops import LANES, climb
-from maxmargin.multilabel.near_loops import judge, look, settle
+from maxmargin.multilabel.member_loops import LANES, ascend
 from maxmargin.multilabel.newton import LabelByLabel
+from maxmargin.multilabel.scan_loops import evaluate, lower_biases, scan
 from tests.checks import apart
-from tests.naive import many as naive
+from tests.naive import label_blocks as naive
 
 RNG = np.random.default_rng(7)
 N, D, L = 70, 24, 21
@@ -41,20 +41,19 @@ def solve(posed, tol=TOL, **options):
     return solver, run(solver, Stopping(tol, solver.n_epochs))
 
 
-def first_turn(posed, rule):
+def first_iteration(posed, rule):
     """A solver, and what it works in, with every label before its first turn."""
     solver = LabelBlocks(posed, tol=1e-3, rng=np.random.RandomState(0), rule=rule)
-    room, lanes = posed.room(solver.samples), posed.lanes(solver.samples)
-    lanes.label[:L], lanes.turns[:] = np.arange(L), -1
-    return solver, room, lanes
+    work, lanes = posed.workspace(solver.samples), posed.lanes(solver.samples)
+    lanes.label[:L], lanes.iteration[:] = np.arange(L), -1
+    return solver, work, lanes
 
 
 @pytest.mark.parametrize("squared", [False, True])
-@pytest.mark.parametrize("C, bias", [(0.1, 1.0), (1.0, 1.0), (1.0, 0.0), (3.0, 2.0)])
-@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("C, bias, sparse", [(0.1, 1.0, True), (1.0, 0.0, False), (3.0, 2.0, True)])
 def test_labels_reach_the_optimum_of_a_generic_method(C, bias, squared, sparse):
     rows = X if sparse else np.ascontiguousarray(X.toarray())
-    solver, outcome = solve(problem(rows, Y[:, :2], C, bias, squared), cull=0.0)
+    solver, outcome = solve(problem(rows, Y[:, :2], C, bias, squared), prune_below=0.0)
     assert outcome.converged
     W = solver.solution().weights.toarray()
     for l in range(2):
@@ -66,8 +65,7 @@ def test_labels_reach_the_optimum_of_a_generic_method(C, bias, squared, sparse):
     )
 
 
-@pytest.mark.parametrize("C, bias", [(0.1, 1.0), (1.0, 0.0), (30.0, 2.0)])
-@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("C, bias, sparse", [(0.1, 1.0, True), (1.0, 0.0, False), (30.0, 2.0, True)])
 def test_newton_reaches_the_optimum_of_the_squared_hinge_loss(C, bias, sparse):
     rows = X if sparse else np.ascontiguousarray(X.toarray() * 2.0 ** np.arange(D))
     solver = LabelByLabel(problem(rows, Y[:, :2], C, bias, squared=True), tol=TOL)
@@ -104,14 +102,14 @@ def test_newton_begins_with_the_weights_it_is_given(squared):
 def test_labels_that_are_not_done_are_left_to_newton_with_their_weights():
     given = {}
 
-    class Kept(LabelByLabel):
+    class Noted(LabelByLabel):
         def solve(self, l, clock, start):
             given[l] = start
             return super().solve(l, clock, start)
 
     posed = problem(C=100.0, squared=True)
-    rule, kept = BlockRule(tries_squared=3), lambda: Kept(posed, tol=TOL)
-    assert solve(posed, rescue=kept, rule=rule)[1].converged and given
+    rule, kept = BlockRule(tries_squared=3), lambda: Noted(posed, tol=TOL)
+    assert solve(posed, fallback=kept, rule=rule)[1].converged and given
     left = solve(posed, max_rounds=3)[0].solution().weights.toarray()
     for l, start in given.items():
         np.testing.assert_array_equal(start, left[:, l])
@@ -125,7 +123,7 @@ def test_newton_comes_first_where_squares_of_sparse_rows_are_cheap():
         solver = choice.default(posed, rng=np.random.RandomState(0), tol=1e-3)
         assert type(solver) is method
         if method is LabelBlocks:
-            assert (solver.build is not None) == (columns == 400)
+            assert (solver.build_fallback is not None) == (columns == 400)
 
 
 def test_both_methods_of_the_squared_hinge_loss_agree():
@@ -153,11 +151,11 @@ def test_newton_is_for_few_features(columns, squared, method):
 @pytest.mark.parametrize("squared", [True, False])
 def test_newton_drops_weights_within_the_gap_and_labels_it_has_no_time_for_are_off(squared):
     posed = problem(squared=squared)
-    solver = LabelByLabel(posed, tol=1e-2, cull=0.05)
+    solver = LabelByLabel(posed, tol=1e-2, prune_below=0.05)
     solver.epoch(Clock(0.0))
     np.testing.assert_array_equal(solver.solution().weights.toarray()[-1], -1.0)
     whole = LabelByLabel(posed, tol=1e-2)
-    culled = LabelByLabel(posed, tol=1e-2, cull=0.05)
+    culled = LabelByLabel(posed, tol=1e-2, prune_below=0.05)
     run(whole, Stopping(1e-2, whole.n_epochs))
     assert run(culled, Stopping(1e-2, culled.n_epochs)).converged
     assert culled.solution().weights.nnz < whole.solution().weights.nnz
@@ -165,8 +163,7 @@ def test_newton_drops_weights_within_the_gap_and_labels_it_has_no_time_for_are_o
     assert naive.primal(X, Y, W, 1.0, squared=squared) == pytest.approx(culled.certify().primal, rel=1e-12)
 
 
-@pytest.mark.parametrize("C, bias", [(0.1, 1.0), (1.0, 0.0), (30.0, 2.0)])
-@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("C, bias, sparse", [(0.1, 1.0, False), (1.0, 0.0, True), (30.0, 2.0, False)])
 def test_newton_reaches_the_optimum_of_the_hinge_loss(C, bias, sparse):
     rows = X if sparse else np.ascontiguousarray(X.toarray())
     weight = RNG.integers(0, 3, N).astype(float)
@@ -187,22 +184,22 @@ def test_few_dense_features_converge_block_by_block_as_they_do_at_once():
     labels = (rng.random((60, 3)) < 0.5).astype(int)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = MultiLabelSVC(C=100.0, memory_limit=0, cull=0, n_jobs=2).fit(rows, labels)
-        again = MultiLabelSVC(C=100.0, memory_limit=0, cull=0).fit(rows, labels)
+        model = MultiLabelSVC(C=100.0, memory_limit=0, prune_below=0, n_jobs=2).fit(rows, labels)
+        again = MultiLabelSVC(C=100.0, memory_limit=0, prune_below=0).fit(rows, labels)
         whole = MultiLabelSVC(C=100.0).fit(rows, labels)
     assert sp.issparse(model.coef_) and model.duality_gap_ <= model.tol
     assert model.primal_objective_ == pytest.approx(whole.primal_objective_, rel=2e-3)
     np.testing.assert_array_equal(model.coef_.toarray(), again.coef_.toarray())
 
 
-@pytest.mark.parametrize("loss", ["hamming", "squared_hinge"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 def test_labels_that_passes_do_not_bring_to_an_end_are_left_to_newton(loss):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(120, 80)) * (rng.random((120, 80)) < 0.15) * 10.0 ** rng.uniform(-2, 2, 80)
     labels = (rng.random((120, 3)) < 0.4).astype(int)
-    model = MultiLabelSVC(C=30, loss=loss, memory_limit=0, cull=0).fit(sp.csr_array(rows), labels)
+    model = MultiLabelSVC(C=30, loss=loss, memory_limit=0, prune_below=0).fit(sp.csr_array(rows), labels)
     assert model.duality_gap_ <= model.tol
-    dense = MultiLabelSVC(C=30, loss=loss, tol=1e-6, memory_limit=0, cull=0).fit(rows, labels)
+    dense = MultiLabelSVC(C=30, loss=loss, tol=1e-6, memory_limit=0, prune_below=0).fit(rows, labels)
     assert dense.primal_objective_ <= model.primal_objective_ * (1 + 1e-6)
     assert model.dual_objective_ <= dense.primal_objective_
     scores = rows @ model.coef_.toarray().T + model.intercept_
@@ -230,7 +227,7 @@ def test_a_rescued_label_keeps_the_better_answer():
     answers = [newton.solve(l, Clock()) for l in range(L)]
     rule = BlockRule(tries=2, newton=1e9)
     for method, better in ((Worse, False), (Exact, True)):
-        solver, outcome = solve(posed, 1e-9, rescue=method, rule=rule)
+        solver, outcome = solve(posed, 1e-9, fallback=method, rule=rule)
         assert outcome.converged == better
         assert (solver.primal < 1e9).all()
     np.testing.assert_allclose(solver.solution().weights.toarray().T, [a.weights for a in answers], atol=1e-6)
@@ -254,9 +251,9 @@ def test_newton_says_where_features_are_too_long_for_the_squared_hinge_loss():
     assert MultiLabelSVC(loss="squared_hinge").fit(rows, labels).duality_gap_ <= 1e-3
 
 
-@pytest.mark.parametrize("mixed", [True, False])
-@pytest.mark.parametrize("squared", [True, False])
-@pytest.mark.parametrize("common", [8, 40, 400])
+@pytest.mark.parametrize(
+    "mixed, squared, common", [(True, True, 8), (True, False, 40), (False, True, 400), (False, False, 8)]
+)
 def test_no_violator_hides_from_the_bounds(mixed, squared, common):
     # Words of very different frequency; few samples near a label, so that bounds pass most of them over.
     rng = np.random.default_rng(3)
@@ -267,22 +264,22 @@ def test_no_violator_hides_from_the_bounds(mixed, squared, common):
     labels = (rng.random((n, 12)) < 0.02).astype(int)
     labels[0], labels[1] = 1, 0
     posed = problem(rows.astype(np.float32), labels, squared=squared)
-    solver, outcome = solve(posed, 1e-4, cull=0.01, rule=BlockRule(common=common))
+    solver, outcome = solve(posed, 1e-4, prune_below=0.01, rule=BlockRule(common=common))
     assert outcome.converged
     W = solver.solution().weights.toarray()
     again = naive.primal(rows.astype(np.float32).astype(float), labels, W, 1.0, squared=squared)
     assert solver.certify().primal == pytest.approx(again, rel=1e-12)
 
 
-@pytest.mark.parametrize("block", [1, 4, 16, 17, 100])
+@pytest.mark.parametrize("block", [1, 17, 100])
 def test_every_block_size_gives_the_model_of_the_dense_path(block):
     dense = MultiLabelSVC(tol=1e-8, random_state=0).fit(X, Y)
-    solver, outcome = solve(problem(), cull=0.0, rule=BlockRule(block=block))
+    solver, outcome = solve(problem(), prune_below=0.0, rule=BlockRule(block=block))
     assert outcome.converged
     W = solver.solution().weights.toarray()
     np.testing.assert_allclose(W[:-1].T, dense.coef_, atol=1e-6 * np.abs(dense.coef_).max() + 2e-5)
     assert outcome.certificate.primal == pytest.approx(dense.primal_objective_, rel=1e-6)
-    first, _ = solve(problem(), cull=0.0, rule=BlockRule(block=1))
+    first, _ = solve(problem(), prune_below=0.0, rule=BlockRule(block=1))
     np.testing.assert_array_equal(W, first.solution().weights.toarray())
 
 
@@ -293,8 +290,8 @@ def test_threads_do_not_change_the_answer():
 
 
 def test_culled_weights_are_those_that_are_certified():
-    whole, _ = solve(problem(), 1e-2, cull=0.0)
-    solver, outcome = solve(problem(), 1e-2, cull=0.05)
+    whole, _ = solve(problem(), 1e-2, prune_below=0.0)
+    solver, outcome = solve(problem(), 1e-2, prune_below=0.05)
     W = solver.solution().weights
     assert outcome.converged and W.nnz < whole.solution().weights.nnz
     assert naive.primal(X, Y, W.toarray(), 1.0) == pytest.approx(outcome.certificate.primal, rel=1e-12)
@@ -315,8 +312,8 @@ def test_a_background_carries_the_bias_of_labels_far_from_all_negatives():
 def test_weights_count_as_repeated_samples():
     weight = RNG.integers(0, 3, N).astype(float)
     repeated = np.repeat(np.arange(N), weight.astype(int))
-    one = MultiLabelSVC(memory_limit=0, cull=0, tol=1e-8).fit(X, Y, sample_weight=weight)
-    two = MultiLabelSVC(memory_limit=0, cull=0, tol=1e-8).fit(X[repeated], Y[repeated])
+    one = MultiLabelSVC(memory_limit=0, prune_below=0, tol=1e-8).fit(X, Y, sample_weight=weight)
+    two = MultiLabelSVC(memory_limit=0, prune_below=0, tol=1e-8).fit(X[repeated], Y[repeated])
     assert one.primal_objective_ == pytest.approx(two.primal_objective_, rel=1e-7)
     np.testing.assert_allclose(one.coef_.toarray(), two.coef_.toarray(), atol=apart(one, two))
 
@@ -334,7 +331,7 @@ def test_weights_count_as_repeated_samples():
 )
 def test_parameters_mean_what_they_mean_on_the_dense_path(more):
     dense = MultiLabelSVC(tol=1e-7, max_iter=5000, **more).fit(X, Y)
-    sparse = MultiLabelSVC(tol=1e-7, max_iter=5000, memory_limit=0, cull=0, **more).fit(X, Y)
+    sparse = MultiLabelSVC(tol=1e-7, max_iter=5000, memory_limit=0, prune_below=0, **more).fit(X, Y)
     assert sp.issparse(sparse.coef_) and not sp.issparse(dense.coef_)
     assert sparse.primal_objective_ == pytest.approx(dense.primal_objective_, rel=1e-6)
     scores = dense.decision_function(X)
@@ -372,7 +369,7 @@ def test_constant_labels_empty_rows_and_one_sample():
     rows[5:9] = 0
     labels[:, 2], labels[:, 4] = 0, 1
     with pytest.warns(UserWarning, match="Label 2, 4 is constant"):
-        model = MultiLabelSVC(memory_limit=0, cull=0).fit(sp.csr_array(rows), sp.csr_array(labels))
+        model = MultiLabelSVC(memory_limit=0, prune_below=0).fit(sp.csr_array(rows), sp.csr_array(labels))
     answer = model.predict(rows).toarray()
     assert not answer[:, 2].any() and answer[:, 4].all()
     assert list(np.flatnonzero(model.constant_labels_)) == [2, 4]
@@ -389,16 +386,16 @@ def test_constant_labels_empty_rows_and_one_sample():
         (sp.csr_array(Y[:-1]), "inconsistent numbers of samples"),
     ],
 )
-@pytest.mark.parametrize("parameters", [{"memory_limit": 0}, {"loss": "squared_hinge"}])
-def test_labels_that_are_refused(y, message, parameters):
-    with pytest.raises(ValueError, match=message):
-        MultiLabelSVC(**parameters).fit(X, y)
+def test_labels_that_are_refused(y, message):
+    for parameters in ({"memory_limit": 0}, {"loss": "squared_hinge"}):
+        with pytest.raises(ValueError, match=message):
+            MultiLabelSVC(**parameters).fit(X, y)
 
 
 def test_squared_hinge_says_what_it_needs_and_certifies_itself():
     with pytest.raises(ValueError, match="needs solver='auto'"):
         MultiLabelSVC(loss="squared_hinge", kernel="rbf").fit(X, Y)
-    model = MultiLabelSVC(loss="squared_hinge", tol=1e-4, cull=0.02, memory_limit=0).fit(X, Y)
+    model = MultiLabelSVC(loss="squared_hinge", tol=1e-4, prune_below=0.02, memory_limit=0).fit(X, Y)
     W = np.vstack([model.coef_.toarray().T, model.intercept_])
     assert model.duality_gap_ <= 1e-4
     assert model.primal_objective_ == pytest.approx(naive.primal(X, Y, W, 1.0, squared=True), rel=1e-12)
@@ -432,8 +429,8 @@ def test_top_labels_are_those_of_the_sorted_scores(memory_limit):
 
 def test_float32_empty_columns_and_model_file(tmp_path):
     wide = sp.csr_array((X.data, 50 * X.indices, X.indptr), shape=(N, 50 * D)).astype(np.float32)
-    model = MultiLabelSVC(memory_limit=0, cull=0, tol=1e-6).fit(wide, sp.csr_array(Y))
-    narrow = MultiLabelSVC(memory_limit=0, cull=0, tol=1e-6).fit(X, sp.csr_array(Y))
+    model = MultiLabelSVC(memory_limit=0, prune_below=0, tol=1e-6).fit(wide, sp.csr_array(Y))
+    narrow = MultiLabelSVC(memory_limit=0, prune_below=0, tol=1e-6).fit(X, sp.csr_array(Y))
     assert model.primal_objective_ == pytest.approx(narrow.primal_objective_, rel=3e-6)
     # Single precision moves the rows by 1e-7, and the optimum by less than the gaps do.
     close = apart(model, narrow)
@@ -454,13 +451,13 @@ def test_memory_decides_and_the_answer_fits_a_limit():
     np.testing.assert_array_equal(small.predict(X).toarray(), small.decision_function(X) > 0)
 
 
-@pytest.mark.parametrize("loss", ["hamming", "squared_hinge"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 @pytest.mark.parametrize("n_labels", [1, 3])
 def test_coefficients_that_fit_and_are_mostly_not_zero_are_dense(loss, n_labels, tmp_path):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(50, 2))
     labels = (rows @ rng.normal(size=(2, n_labels)) + rng.normal(size=(50, n_labels)) > 0).astype(int)
-    given = {"loss": loss, "cull": 0, "tol": 1e-8}
+    given = {"loss": loss, "prune_below": 0, "tol": 1e-8}
     dense = MultiLabelSVC(**given).fit(rows, labels)
     small = MultiLabelSVC(**given, memory_limit=0).fit(rows, labels)
     assert isinstance(dense.coef_, np.ndarray) and sp.issparse(small.coef_)
@@ -498,12 +495,12 @@ def test_a_look_lists_what_dense_scores_say(sparse):
     lanes.weights[:D] = 1000 * RNG.normal(size=(D, len(LANES)))
     lanes.limit[:] = np.linspace(-1000, 1000, len(LANES))
     lanes.limit[3] = np.inf  # a lane that is free
-    look(posed.rows.flat, stop, lanes)
+    scan(posed.rows.flat, stop, lanes)
     scores = X.toarray() @ lanes.weights[:D]
     for k in range(len(LANES)):
         expected = np.flatnonzero(scores[:, k] >= lanes.limit[k])
-        found = lanes.found[k]
-        np.testing.assert_array_equal(lanes.near[k, :found], expected)
+        found = lanes.n_found[k]
+        np.testing.assert_array_equal(lanes.candidates[k, :found], expected)
         np.testing.assert_allclose(
             lanes.score[k, :found] / 1000, scores[expected, k] / 1000, rtol=1e-5, atol=1e-5
         )
@@ -511,43 +508,44 @@ def test_a_look_lists_what_dense_scores_say(sparse):
 
 @pytest.mark.nojit
 def test_a_bias_that_too_many_samples_are_near_to_is_lowered():
-    posed, step, told = problem(), 2, BlockRule(listed=1, least=4).told(1e-3, 0.0, 10)
+    posed, step, rule_of_loops = problem(), 2, BlockRule(listed=1, least=4).for_loops(1e-3, 0.0, 10)
     samples = posed.samples(16, step, np.zeros(D))
     lanes = posed.lanes(samples)
     W, unit = RNG.integers(-9000, 9000, size=(D, len(LANES))), 1 / 4096
     lanes.weights[:D], lanes.unit[:] = W[samples.names], unit
     lanes.label[0], lanes.label[1] = 4, 2  # the others are free
     lanes.bias[:2], lanes.limit[:2] = [0.0, -9.0], [-1.0 / unit, 8.0 / unit]
-    lanes.size[:2], lanes.n_on[:2], lanes.half[:2] = 2, 1, [0.5, 41.0]
-    lanes.members[:2, :2], lanes.short[:2, :2] = [0, 1], [2.0, 3.0]
-    lanes.turns[:2] = 1
-    look(samples.probe, samples.probe_stop, lanes)
-    settle(samples, posed.costs, told, posed.room(samples), lanes, step)
+    lanes.size[:2], lanes.n_on[:2], lanes.half_norm[:2] = 2, 1, [0.5, 41.0]
+    lanes.active[:2, :2], lanes.deficit[:2, :2] = [0, 1], [2.0, 3.0]
+    lanes.iteration[:2] = 1
+    scan(samples.probe, samples.probe_stop, lanes)
+    lower_biases(samples, posed.costs, rule_of_loops, posed.workspace(samples), lanes, step)
     # Two of every second sample may still violate the margin, but for ties of a level in 256.
     h = 1 + (X.toarray() @ (unit * W[:, 0]))[::step][1:]
     shift = -lanes.bias[0]
     assert np.sort(h)[-3] - h.max() / 256 <= shift <= np.sort(h)[-2] + h.max() / 256
-    assert lanes.half[0] == pytest.approx(0.5 + 0.5 * shift**2)
-    np.testing.assert_allclose(lanes.short[0, :2], [2 + shift, 3 - shift])
+    assert lanes.half_norm[0] == pytest.approx(0.5 + 0.5 * shift**2)
+    np.testing.assert_allclose(lanes.deficit[0, :2], [2 + shift, 3 - shift])
     assert unit * lanes.limit[0] == pytest.approx(-1 + shift, abs=1e-5)
     assert unit * np.float64(lanes.limit[0]) <= -1 + shift
-    assert lanes.bias[1] == -9.0 and lanes.half[1] == 41.0  # nobody is near
+    assert lanes.bias[1] == -9.0 and lanes.half_norm[1] == 41.0  # nobody is near
 
 
 @pytest.mark.nojit
-@pytest.mark.parametrize("bias, squared", [(1.0, False), (0.0, False), (2.0, True)])
-@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize(
+    "bias, squared, sparse", [(1.0, False, True), (0.0, False, False), (2.0, True, True)]
+)
 def test_the_first_members_share_most_with_the_positives(bias, squared, sparse):
     rows = X if sparse else np.ascontiguousarray(X.toarray())
     posed, rule = problem(rows, bias=bias, squared=squared), BlockRule(candidates=1, least=3, common=20)
-    solver, room, lanes = first_turn(posed, rule)
-    samples, costs, background, told = solver.samples, posed.costs, solver.background, solver.told
-    climb(samples, costs, background, solver.on, told, solver.draws, room, lanes)
-    look(samples.rows, samples.stop, lanes)
-    judge(samples, costs, background, told, room, lanes)
+    solver, work, lanes = first_iteration(posed, rule)
+    samples, costs, background, rule_of_loops = solver.samples, posed.costs, solver.shared, solver.loop_rule
+    ascend(samples, costs, background, solver.on, rule_of_loops, solver.draws, work, lanes)
+    scan(samples.rows, samples.stop, lanes)
+    evaluate(samples, costs, background, rule_of_loops, work, lanes)
     for l in range(L):
         scores = naive.shared(X.toarray(), Y[:, l], *((20, 0.2) if sparse else (np.inf, 0.0)))
-        members, on = lanes.members[l, : lanes.size[l]], np.flatnonzero(Y[:, l])
+        members, on = lanes.active[l, : lanes.size[l]], np.flatnonzero(Y[:, l])
         np.testing.assert_array_equal(members[: len(on)], on)
         chosen, off = members[len(on) :], np.setdiff1d(np.flatnonzero(scores > 0), on)
         assert set(chosen) <= set(off) and min(1, len(off)) <= len(chosen) <= 3 + len(on)
@@ -558,23 +556,23 @@ def test_the_first_members_share_most_with_the_positives(bias, squared, sparse):
 
 
 @pytest.mark.parametrize(
-    "bias, squared, C", [(1.0, False, 1.0), (2.0, True, 1.0), (0.0, False, 1.0), (1.0, False, 30.0)]
+    "bias, squared, C, sparse",
+    [(1.0, False, 1.0, True), (2.0, True, 1.0, False), (0.0, False, 1.0, True), (1.0, False, 30.0, False)],
 )
-@pytest.mark.parametrize("sparse", [True, False])
 def test_an_ascent_leaves_about_what_it_was_told(bias, squared, C, sparse):
     rows = X if sparse else np.ascontiguousarray(X.toarray())
-    solver, room, lanes = first_turn(
+    solver, work, lanes = first_iteration(
         problem(rows, bias=bias, squared=squared, C=C), BlockRule(passes=5000, begin=1e-4)
     )
-    arguments = solver.samples, solver.problem.costs, solver.background
+    arguments = solver.samples, solver.problem.costs, solver.shared
     for turn in range(-1, 3):
         target = lanes.target.copy()
-        climb(*arguments, solver.on, solver.told, solver.draws, room, lanes)
-        look(solver.samples.rows, solver.samples.stop, lanes)
+        ascend(*arguments, solver.on, solver.loop_rule, solver.draws, work, lanes)
+        scan(solver.samples.rows, solver.samples.stop, lanes)
         alone = np.flatnonzero(lanes.u[:L] == 0) if turn >= 0 else []
         for k in alone:
             size, y = lanes.size[k], np.where(np.arange(lanes.size[k]) < lanes.n_on[k], 1.0, -1.0)
-            part, alpha = X.toarray()[lanes.members[k, :size]], lanes.alpha[k, : lanes.size[k]]
+            part, alpha = X.toarray()[lanes.active[k, :size]], lanes.alpha[k, : lanes.size[k]]
             kept = slice(lanes.n_kept[k])
             w = np.zeros(D + 1)
             w[solver.names[lanes.features[k, kept]]], w[D] = lanes.values[k, kept], lanes.bias[k]
@@ -585,7 +583,7 @@ def test_an_ascent_leaves_about_what_it_was_told(bias, squared, C, sparse):
             Z = np.column_stack([part, np.full(size, bias)]) * y[:, None]
             ridge = np.sum(alpha**2) / (4 * C) if squared else 0.0
             assert lanes.dual[k] == pytest.approx(alpha.sum() - 0.5 * np.sum((Z.T @ alpha) ** 2) - ridge)
-        judge(*arguments, solver.told, room, lanes)
+        evaluate(*arguments, solver.loop_rule, work, lanes)
         lanes.done[:] = False
     assert len(alone) > 0
 
@@ -598,39 +596,42 @@ def test_samples_without_features_do_not_swing_with_the_bias():
 
 
 def test_weights_are_shown_as_whole_numbers_that_hide_no_sample():
-    solver, room, lanes = first_turn(problem(), BlockRule())
+    solver, work, lanes = first_iteration(problem(), BlockRule())
     samples = solver.samples
     for _ in range(2):
-        climb(
+        ascend(
             samples,
             solver.problem.costs,
-            solver.background,
+            solver.shared,
             solver.on,
-            solver.told,
+            solver.loop_rule,
             solver.draws,
-            room,
+            work,
             lanes,
         )
-        look(samples.rows, samples.stop, lanes)
+        scan(samples.rows, samples.stop, lanes)
         for k in range(L):
             kept, w = slice(lanes.n_kept[k]), np.zeros(D)
             w[lanes.features[k, kept]] = lanes.values[k, kept]
             shown = lanes.weights[:D, k]
             assert abs(shown).max() == 32767 and shown.dtype == np.int16
             np.testing.assert_allclose(lanes.unit[k] * shown, w, atol=0.51 * lanes.unit[k])
-            scores, found = X.toarray() @ w[np.argsort(solver.names[:D])], lanes.near[k, : lanes.found[k]]
-            least = -1 - lanes.bias[k] if lanes.turns[k] else 1e-3
+            scores, found = (
+                X.toarray() @ w[np.argsort(solver.names[:D])],
+                lanes.candidates[k, : lanes.n_found[k]],
+            )
+            least = -1 - lanes.bias[k] if lanes.iteration[k] else 1e-3
             assert set(np.flatnonzero(scores >= least)) <= set(found)
             assert np.all(scores[found] >= least - 1e-3)
-        judge(samples, solver.problem.costs, solver.background, solver.told, room, lanes)
+        evaluate(samples, solver.problem.costs, solver.shared, solver.loop_rule, work, lanes)
 
 
 @pytest.mark.nojit
 def test_parts_of_the_model_are_put_together_by_feature():
     W = sp.random_array((D, L), density=0.3, format="csc", random_state=np.random.default_rng(1))
     parts = [W[:, :5], W[:, 5:6], W[:, 6:]]
-    kept = [Kept(np.diff(part.indptr), part.indices.astype(np.int32), part.data) for part in parts]
-    found = by_feature(kept, (D, L))
+    kept = [Packed(np.diff(part.indptr), part.indices.astype(np.int32), part.data) for part in parts]
+    found = assembled(kept, (D, L))
     assert found.has_canonical_format and found.indices.dtype == np.int32
     np.testing.assert_array_equal(found.toarray(), W.toarray())
 
@@ -638,12 +639,12 @@ def test_parts_of_the_model_are_put_together_by_feature():
 def test_sparse_rows_are_posed_by_length_with_their_labels_and_weights():
     numbers = np.arange(1.0, N + 1)
     costs = {"upper": np.ones((2, L)), "margin": np.ones(L)}
-    posed = by_blocks.pose(X, sp.csr_array(Y), weight=numbers, **costs)
+    posed = ManyM3L.of(X, sp.csr_array(Y), weight=numbers, **costs)
     order = posed.weight.astype(int) - 1
     assert np.all(np.diff(np.diff(posed.rows.indptr)) >= 0)
     np.testing.assert_array_equal(posed.rows.matrix.toarray(), X.toarray()[order])
     np.testing.assert_array_equal(posed.on.toarray(), Y[order])
-    dense = by_blocks.pose(X.toarray(), sp.csr_array(Y), weight=numbers, **costs)
+    dense = ManyM3L.of(X.toarray(), sp.csr_array(Y), weight=numbers, **costs)
     np.testing.assert_array_equal(dense.weight, numbers)
 
 
@@ -652,7 +653,7 @@ def test_words_of_one_sample_are_looked_at_only_where_it_carries_the_background(
     samples = problem(rows, np.eye(3, dtype=int)).samples(16, 2, np.array([0.0, 0.1, 0.2, 0.0]))
     # The frequent word first, then the carried one; rows are filled up with zeros.
     np.testing.assert_array_equal(samples.names, [1, 2, 0, 3])
-    assert samples.n_seen == 2
+    assert samples.n_scanned == 2
     np.testing.assert_array_equal(samples.rows.data, [1, 2, 0, 0, 1, 3, 0, 0, 1, 4, 0, 0])
     np.testing.assert_array_equal(samples.rows.indices, [0, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0])
     np.testing.assert_array_equal(samples.rows.indptr, [0, 4, 8, 12])
@@ -670,13 +671,13 @@ def test_a_score_that_overflows_single_precision_is_looked_at_again():
     lanes, stop = posed.lanes(posed.samples(16, 1, np.ones(2))), posed.rows.indptr[1:]
     lanes.weights[:2] = np.array([[30_000], [-30_000]])
     lanes.limit[:] = 40_000.0
-    look(posed.rows.flat, stop, lanes)
-    np.testing.assert_array_equal(lanes.found, 1)
-    np.testing.assert_array_equal(lanes.near[:, 0], 0)
+    scan(posed.rows.flat, stop, lanes)
+    np.testing.assert_array_equal(lanes.n_found, 1)
+    np.testing.assert_array_equal(lanes.candidates[:, 0], 0)
 
 
 def test_the_bias_that_is_stored_is_the_best_one_below():
-    solver, _ = solve(problem(), 0.05, cull=0.05)
+    solver, _ = solve(problem(), 0.05, prune_below=0.05)
     W = solver.solution().weights.toarray()
     for l in range(L):
         at = naive.primal(X, Y[:, [l]], W[:, [l]], 1.0)
