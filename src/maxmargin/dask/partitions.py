@@ -31,17 +31,11 @@ class Block(NamedTuple):
     names: np.ndarray | None
 
 
-class Sides(NamedTuple):
-    """Weights of the positive and of the negative entries of every label."""
-
-    on: np.ndarray
-    off: np.ndarray
-
-
 class Facts(NamedTuple):
     """The description of a block that the client receives first.
 
-    `sides` is None if the block is empty, or if y holds label names, as other blocks may have other names.
+    `sides` holds the weights of the positive and the negative entries of every label (2 x L). It is None if
+    the block is empty, or if y holds label names, as other blocks may have other names.
     """
 
     n: int
@@ -51,7 +45,7 @@ class Facts(NamedTuple):
     names: np.ndarray | None
     space: LabelSpace | None
     zeros: bool
-    sides: Sides | None
+    sides: np.ndarray | None
 
 
 def pieces(X: Any, y: Any, weight: Any, n_parts: int) -> list[tuple[Any, Any, Any]]:
@@ -249,16 +243,16 @@ def check_weighted(total: float) -> None:
         raise ValueError("sample_weight is zero everywhere; at least one sample needs a positive weight.")
 
 
-def sides(block: Block, space: LabelSpace) -> Sides:
-    """Sums of weights of a block's entries."""
+def sides(block: Block, space: LabelSpace) -> np.ndarray:
+    """Weights of the positive and the negative entries of every label of a block, 2 x L."""
     if not block.X.shape[0]:
-        return Sides(*np.zeros((2, space.n_columns)))
+        return np.zeros((2, space.n_columns))
     signs = space.signs(block.y)
     weight = weights_of(block, signs)
-    return Sides(*(np.einsum("il,il->l", chosen, weight) for chosen in (signs > 0, signs < 0)))
+    return np.stack([np.einsum("il,il->l", chosen, weight) for chosen in (signs > 0, signs < 0)])
 
 
-def totals(cluster: Cluster, blocks: list[Any], facts: list[Facts], space: LabelSpace) -> list[Sides]:
+def totals(cluster: Cluster, blocks: list[Any], facts: list[Facts], space: LabelSpace) -> list[np.ndarray]:
     """Sums of weights of the entries of every block; the workers compute them unless `facts` hold them."""
     received = [one.sides for one in facts if one.n]
     known = [one for one in received if one is not None]
@@ -279,9 +273,9 @@ def signs_of(block: Block, space: LabelSpace) -> np.ndarray:
     return space.signs(block.y)
 
 
-def two_sided(totals: list[Sides]) -> tuple[np.ndarray, np.ndarray]:
+def two_sided(totals: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Signs and weights of two samples, one with all labels and one with none, with the sums as weights."""
-    weight = np.vstack([sum(one.on for one in totals), sum(one.off for one in totals)])
+    weight = np.sum(totals, axis=0)
     check_weighted(float(weight.sum()))
     signs = np.ones(weight.shape, np.int8)
     signs[1] = -1
