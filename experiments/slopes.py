@@ -48,7 +48,7 @@ def scores_of(name: str) -> tuple[HeldOut, np.ndarray]:
     X, _ = scaled(X, X[:1])
     kept = np.flatnonzero((Y.sum(axis=0) >= 2) & ((1 - Y).sum(axis=0) >= 2))
     kept = np.sort(np.random.default_rng(0).permutation(kept)[:MOST])
-    base = MultiLabelSVC(random_state=0, loss="squared_hinge" if sp.issparse(X) else "hamming")
+    base = MultiLabelSVC(random_state=0, loss="squared_hinge" if sp.issparse(X) else "hinge")
     folds = IterativeStratifiedKFold(5, shuffle=True, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
