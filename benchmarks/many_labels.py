@@ -6,7 +6,7 @@
     python -m benchmarks.many_labels cut --peer omikuji --python /venv-omikuji/bin/python
     python -m benchmarks.many_labels cut --choose-C                        # and the fit with the C it chose
     python -m benchmarks.many_labels cut --peer constant                   # the most frequent labels for all
-    MAXMARGIN_DATA=... python -m benchmarks.many_labels culling            # the effect of pruning weights
+    MAXMARGIN_DATA=... python -m benchmarks.many_labels pruning            # the effect of pruning weights
 
 A peer runs in the environment of its own interpreter, on the same features, with this file as a script. It
 returns five labels per test text. Each run is one row of results/many_labels.csv: P@1/3/5, nDCG@5, PSP@5,
@@ -160,7 +160,7 @@ def chosen(X, Y, given: dict) -> float:
     return max(found, key=lambda C: found[C])
 
 
-def culling(X, Y) -> None:
+def pruning(X, Y) -> None:
     """Gaps of every 200th label when all weights up to a size are dropped, and the part that is kept."""
     from maxmargin import MultiLabelSVC
 
@@ -344,7 +344,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("problem", choices=["cut", "full", "generated", "culling"])
+    parser.add_argument("problem", choices=["cut", "full", "generated", "pruning"])
     parser.add_argument("--peer", choices=PEERS, default="ours")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the peer's environment")
     parser.add_argument("--C", type=float, default=1.0)
@@ -364,8 +364,8 @@ def main() -> None:
         X, Y, E, truth = made_problem(options.labels, options.texts)
     else:
         X, Y, E, truth = text_problem(Path(os.environ["MAXMARGIN_DATA"]), options.problem != "full")
-    if options.problem == "culling":
-        culling(X, Y)
+    if options.problem == "pruning":
+        pruning(X, Y)
         return
     with tempfile.TemporaryDirectory() as folder:
         for name, matrix in (("X", X), ("Y", Y), ("E", E)):

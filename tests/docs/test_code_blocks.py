@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     path
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.rst"))]
-    if not {"_build", "generated", "auto_examples"} & set(path.parts)
+    if not {"_build", "generated", "auto_examples", "results.rst"} & set(path.parts)
 ]
 FENCED = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 DIRECTIVE = re.compile(
