@@ -367,7 +367,7 @@ def growth(rows: list[Row], key: str, title: str) -> Panel:
 
 STAGES = {
     "sweeping": "sweep_labels",
-    "polishing": "polish_labels",
+    "polishing": "label_passes",
     "measuring": "measure",
     "summing": "accumulate",
 }
