@@ -246,8 +246,8 @@ def compare_command(
     """Cross-validate models and their scikit-learn baselines on DATA, with fit times.
 
     C is chosen for every model among 0.01, 0.1, 1 and 10, or the values of a repeated --C, by
-    cross-validation within the training part of each fold. Each model is first fitted once to estimate the
-    total time. Parameters of estimators are options, as in `maxmargin fit`, and apply to all models of this
+    cross-validation within the training part of each fold. A first fit of every model estimates the total
+    time. Parameters of estimators are options, as in `maxmargin fit`, and apply to all models of this
     package. Folds are stratified by labels. Times do not include compilation.
 
     \b
@@ -299,7 +299,8 @@ def _print_estimate(
             if seconds > LONG:
                 break
         total += folds * (1 + (INNER * len(Cs) if names_of_c(model) else 0)) * seconds
-    echo(f"{len(entries)} models, {folds} folds: about {_duration(total)}.")
+    models = "1 model" if len(entries) == 1 else f"{len(entries)} models"
+    echo(f"{models}, {folds} folds: about {_duration(total)}.")
 
 
 def _row(

@@ -116,7 +116,7 @@ def info_command(model_file: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps(found, ensure_ascii=False, default=str))
     else:
-        print_table(str(model_file), ["", ""], list(_lines(found)), left=(0, 1))
+        print_table(str(model_file), ["property", "value"], list(_lines(found)), left=(0, 1))
 
 
 def _described(path: Path) -> dict[str, Any]:

@@ -196,7 +196,9 @@ def described(family: Family) -> list[list[str]]:
     model = estimator(family, {})
     found = _PARAMETER.findall(inspect.cleandoc(type(model).__doc__ or "").partition("\nAttributes\n")[0])
     sentences = {
-        name: " ".join(text.split()).partition(". ")[0] for names, text in found for name in names.split(", ")
+        name: " ".join(text.split()).partition(". ")[0].removesuffix(".")
+        for names, text in found
+        for name in names.split(", ")
     }
     return [
         [_option(name), json.dumps(default, default=str), sentences.get(name, "")]
