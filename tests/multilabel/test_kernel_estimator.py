@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 import warnings
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.metrics.pairwise import rbf_kernel
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.model_selection import cross_val_score
 
 from maxmargin import MultiLabelSVC, priors
-from maxmargin.metrics import scorer
 from maxmargin.model_selection import regularization_path
 from tests.checks import apart
 
@@ -189,23 +183,6 @@ def test_refitting_with_another_kernel_leaves_nothing_behind():
     assert not hasattr(model, "coef_") and hasattr(model, "dual_coef_")
     model.set_params(kernel="linear").fit(X, Y)
     assert hasattr(model, "coef_") and not hasattr(model, "dual_coef_")
-
-
-def test_pickle_clone_pipeline_search_and_frames():
-    X, Y = data()
-    model = MultiLabelSVC(kernel="rbf", prior=R, random_state=0).fit(X, Y)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
-    pipeline = make_pipeline(StandardScaler(), clone(model))
-    measure = scorer("hamming_accuracy")
-    search = GridSearchCV(pipeline, {"multilabelsvc__gamma": [0.01, 1.0]}, cv=2, scoring=measure).fit(X, Y)
-    assert search.best_score_ > 0.5
-    names = ["a", "b", "c"]
-    for frame in (pd.DataFrame, pl.DataFrame):
-        labels = frame({name: Y[:, k] for k, name in enumerate(names)})
-        columns = frame({f"f{k}": X[:, k] for k in range(4)})
-        answer = clone(model).fit(columns, labels).predict(columns)
-        assert isinstance(answer, frame)
-        np.testing.assert_array_equal(np.asarray(answer), model.predict(X))
 
 
 @pytest.mark.parametrize(

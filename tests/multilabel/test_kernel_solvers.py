@@ -223,13 +223,6 @@ def test_threads_change_nothing():
     np.testing.assert_array_equal(one.B, two.B)
 
 
-@pytest.mark.parametrize(
-    ("n", "L", "batches"), [(24_000, 85, True), (6_000, 85, False), (12_000, 10, False), (900, 5_000, False)]
-)
-def test_batches_are_swept_where_there_is_much_to_carry(n, L, batches):
-    assert KernelRule().in_batches(n, L) == batches
-
-
 @pytest.mark.parametrize("prior", ["none", "diagonal"])
 def test_sweeps_within_batches_of_samples(prior):
     """They raise the dual, keep the residuals of the coefficients, and threads change nothing."""

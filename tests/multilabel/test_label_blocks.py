@@ -12,7 +12,7 @@ from maxmargin import MultiLabelSVC
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.multilabel import choice
-from maxmargin.multilabel.label_blocks import Answer, BlockRule, LabelBlocks, ManyM3L, Packed, assembled
+from maxmargin.multilabel.label_blocks import Answer, BlockRule, LabelBlocks, ManyM3L
 from maxmargin.multilabel.loops import add_squares
 from maxmargin.multilabel.member_loops import LANES, ascend
 from maxmargin.multilabel.newton import LabelByLabel
@@ -89,16 +89,6 @@ def test_squares_of_sparse_rows_are_those_of_a_product():
     np.testing.assert_array_equal(np.triu(system, 1), np.triu(np.ones((D, D)), 1))
 
 
-@pytest.mark.parametrize("squared", [True, False])
-def test_newton_begins_with_the_weights_it_is_given(squared):
-    posed = problem(C=30.0, squared=squared)
-    best = LabelByLabel(posed, tol=1e-10).solve(0, Clock())
-    once = LabelByLabel(posed, tol=1e-6, max_rounds=1)
-    cold, warm = once.solve(0, Clock()), once.solve(0, Clock(), best.weights)
-    assert cold.primal > 1.01 * best.primal
-    assert best.primal * (1 - 1e-9) <= warm.primal <= 1.001 * best.primal
-
-
 def test_labels_that_are_not_done_are_left_to_newton_with_their_weights():
     given = {}
 
@@ -124,18 +114,6 @@ def test_newton_comes_first_where_squares_of_sparse_rows_are_cheap():
         assert type(solver) is method
         if method is LabelBlocks:
             assert (solver.build_fallback is not None) == (columns == 400)
-
-
-def test_both_methods_of_the_squared_hinge_loss_agree():
-    weight = RNG.integers(0, 3, N).astype(float)
-    posed = problem(squared=True, weight=weight)
-    newton = LabelByLabel(posed, tol=TOL, n_threads=2)
-    run(newton, Stopping(TOL, newton.n_epochs))
-    ascent, _ = solve(posed)
-    np.testing.assert_allclose(newton.primal, ascent.primal, rtol=2 * TOL)
-    np.testing.assert_allclose(
-        newton.solution().weights.toarray(), ascent.solution().weights.toarray(), atol=1e-3
-    )
 
 
 @pytest.mark.parametrize(
@@ -624,44 +602,6 @@ def test_weights_are_shown_as_whole_numbers_that_hide_no_sample():
             assert set(np.flatnonzero(scores >= least)) <= set(found)
             assert np.all(scores[found] >= least - 1e-3)
         evaluate(samples, solver.problem.costs, solver.shared, solver.loop_rule, work, lanes)
-
-
-@pytest.mark.nojit
-def test_parts_of_the_model_are_put_together_by_feature():
-    W = sp.random_array((D, L), density=0.3, format="csc", random_state=np.random.default_rng(1))
-    parts = [W[:, :5], W[:, 5:6], W[:, 6:]]
-    kept = [Packed(np.diff(part.indptr), part.indices.astype(np.int32), part.data) for part in parts]
-    found = assembled(kept, (D, L))
-    assert found.has_canonical_format and found.indices.dtype == np.int32
-    np.testing.assert_array_equal(found.toarray(), W.toarray())
-
-
-def test_sparse_rows_are_posed_by_length_with_their_labels_and_weights():
-    numbers = np.arange(1.0, N + 1)
-    costs = {"upper": np.ones((2, L)), "margin": np.ones(L)}
-    posed = ManyM3L.of(X, sp.csr_array(Y), weight=numbers, **costs)
-    order = posed.weight.astype(int) - 1
-    assert np.all(np.diff(np.diff(posed.rows.indptr)) >= 0)
-    np.testing.assert_array_equal(posed.rows.matrix.toarray(), X.toarray()[order])
-    np.testing.assert_array_equal(posed.on.toarray(), Y[order])
-    dense = ManyM3L.of(X.toarray(), sp.csr_array(Y), weight=numbers, **costs)
-    np.testing.assert_array_equal(dense.weight, numbers)
-
-
-def test_words_of_one_sample_are_looked_at_only_where_it_carries_the_background():
-    rows = sp.csr_array(np.array([[0, 1.0, 0, 2], [3, 1, 0, 0], [0, 1, 4, 0]]))
-    samples = problem(rows, np.eye(3, dtype=int)).samples(16, 2, np.array([0.0, 0.1, 0.2, 0.0]))
-    # The frequent word first, then the carried one; rows are filled up with zeros.
-    np.testing.assert_array_equal(samples.names, [1, 2, 0, 3])
-    assert samples.n_scanned == 2
-    np.testing.assert_array_equal(samples.rows.data, [1, 2, 0, 0, 1, 3, 0, 0, 1, 4, 0, 0])
-    np.testing.assert_array_equal(samples.rows.indices, [0, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0])
-    np.testing.assert_array_equal(samples.rows.indptr, [0, 4, 8, 12])
-    np.testing.assert_array_equal(samples.stop, [1, 5, 10])
-    np.testing.assert_array_equal(
-        samples.probe.data, [1, 2, 0, 0, 1, 4, 0, 0]
-    )  # the first and the third sample
-    np.testing.assert_array_equal(samples.probe_stop, [1, 6])
 
 
 @pytest.mark.filterwarnings("ignore:overflow")

@@ -12,7 +12,7 @@ from maxmargin.core.rows import Rows
 from maxmargin.multilabel.estimator import KERNEL_ONLY, LINEAR_ONLY, SOLVERS
 from maxmargin.multilabel.newton import Newton
 from maxmargin.multilabel.problem import LinearM3L, hinge_costs
-from maxmargin.multilabel.sweeps import FIRST_SWEEPS, SAMPLE_PASSES, LabelSweeps, SampleSweeps, SweepRule
+from maxmargin.multilabel.sweeps import LabelSweeps, SampleSweeps, SweepRule
 from tests.naive import m3l as naive
 
 # Every solver on the kernels it takes, and single precision where it can be asked for.
@@ -169,35 +169,6 @@ def refused(evaluate):
     return lambda *args, **options: (evaluate(*args, **options)[0], REFUSED)
 
 
-def test_double_precision_takes_over_dual_variables_of_zero():
-    """In the middle of a fit weights are made from them, whatever they are."""
-    posed = problem(False, np.float32)
-    sweeps = LabelSweeps(posed, np.zeros(posed.shape, np.float32), tol=1e-3, rng=np.random.RandomState(0))
-    sweeps.epoch(Clock())
-    sweeps._prepare(np.zeros(posed.shape))
-    assert not at_hand(sweeps).any() and not sweeps.bias_row.any()
-
-
-def test_the_first_epoch_of_tied_labels_makes_its_lists_by_sweeps():
-    """Which also tell the size of the objective, before anything was measured."""
-    posed = problem(True, np.float64)
-    sweeps = SampleSweeps(posed, np.zeros(posed.shape), tol=1e-9, rng=np.random.RandomState(0))
-    visit, scales = sweeps._pass, []
-
-    def noted(lists, *bounds):
-        answer = visit(lists, *bounds)
-        if not len(lists.starts):
-            scales.append((sweeps.scale, sweeps.problem.evaluate(sweeps.alpha, sweeps.bias_row)[1].primal))
-        return answer
-
-    sweeps._pass = noted
-    sweeps.epoch(Clock())
-    assert len(scales) == FIRST_SWEEPS + len(SAMPLE_PASSES) - 1
-    assert scales[-1][0] == pytest.approx(scales[-1][1], rel=0.2)
-    sweeps.epoch(Clock())
-    assert len(scales) == FIRST_SWEEPS + len(SAMPLE_PASSES) - 1
-
-
 def test_the_better_of_two_solutions_counts():
     posed = problem(False, np.float64)
     sweeps = LabelSweeps(posed, np.zeros(posed.shape), tol=1e-9, rng=np.random.RandomState(0))
@@ -216,18 +187,3 @@ def test_the_better_of_two_solutions_counts():
     better = sweeps if sweeps.certify().gap < method.second.certify().gap else method.second
     np.testing.assert_array_equal(alpha, better.solution().alpha)
     np.testing.assert_array_equal(weights, better.solution().weights)
-
-
-def test_every_pass_visits_each_sample_once():
-    """Also where the last block is not full, and where samples are too few for blocks."""
-    for n in (150, 4_013):
-        rng = np.random.RandomState(2)
-        costs = hinge_costs(
-            np.where(rng.rand(n, 2) < 0.5, 1, -1).astype(np.int8), np.ones((2, 2)), np.ones((n, 1))
-        )
-        posed = LinearM3L(Rows.of(rng.randn(n, 3)), costs, np.array([[1, 0.5], [0.5, 1]]))
-        sweeps = SampleSweeps(posed, np.zeros(posed.shape), tol=1e-3, rng=rng)
-        first, second = sweeps._order(), sweeps._order()
-        np.testing.assert_array_equal(np.sort(first), np.arange(n))
-        np.testing.assert_array_equal(np.sort(second), np.arange(n))
-        assert not np.array_equal(first, second)
