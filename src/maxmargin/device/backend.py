@@ -5,8 +5,8 @@ one is available and the problem is large enough to gain from it, and otherwise 
 ``logging.getLogger("maxmargin.device")``.
 
 A model trained on a GPU predicts anywhere: on a GPU if there is one, `device` allows it and there are at
-least MANY_VALUES kernel values to compute, and otherwise on the CPU. Arrays of PyTorch and CuPy are answered
-by arrays of the same library on the same device.
+least MANY_VALUES kernel values to compute, and otherwise on the CPU. Predictions for arrays of PyTorch and
+CuPy are arrays of the same library on the same device.
 """
 
 from __future__ import annotations
