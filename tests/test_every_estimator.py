@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import re
 import time
 import tracemalloc
 import warnings
@@ -584,6 +585,17 @@ def test_sparse_rows_and_dense_rows_agree(name):
     dense = fit(build(name), name)
     sparse = fit(build(name), name, sp.csr_array(X))
     assert sparse.primal_objective_ == pytest.approx(dense.primal_objective_, rel=dense.tol)
+
+
+@pytest.mark.parametrize("name", [*ESTIMATORS, *WRAPPERS])
+def test_parameters_are_documented_in_the_order_of_the_signature(name):
+    """scikit-learn checks the names; here their order counts, too."""
+    cls = getattr(maxmargin, name)
+    section = re.split(r"\n\n\w+\n-{3,}\n", inspect.getdoc(cls).split("Parameters\n----------\n")[1])[0]
+    documented = [
+        word for names in re.findall(r"^(\w[\w, ]*) :", section, re.M) for word in names.split(", ")
+    ]
+    assert documented == list(inspect.signature(cls).parameters)
 
 
 LINEAR = (
