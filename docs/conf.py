@@ -33,6 +33,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {"show_prev_next": False, "navigation_with_keys": False}
 html_title = "maxmargin"
+highlight_language = "text"
 # Pages without subpages have no section menu.
 ALONE = (
     "index",
