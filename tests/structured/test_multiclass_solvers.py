@@ -15,7 +15,7 @@ from maxmargin.core.rows import Rows, readonly
 from maxmargin.structured.exact import ExactBlocks
 from maxmargin.structured.multiclass import SOLVERS
 from maxmargin.structured.multiclass_loops import StepRule
-from maxmargin.structured.multiclass_problem import PIECE, KernelMultiClass, Labels, LinearMultiClass, Setup
+from maxmargin.structured.multiclass_problem import CHUNK, KernelMultiClass, Labels, LinearMultiClass, Setup
 from maxmargin.structured.paper_steps import PATIENCE, STEPS, BlockSteps, is_safe, step_rule
 from tests.naive import multiclass as naive
 
@@ -468,7 +468,7 @@ def zero_rich(n=400, d=60, density=0.05, seed=0):
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_certificates_of_rows_with_many_zeros_read_them_in_pieces(mean, n_threads):
     """The numbers are those of the same rows as CSR, to the last sample of the last piece."""
-    n = 2 * PIECE + 77
+    n = 2 * CHUNK + 77
     X, y, costs, _ = zero_rich(n=n, density=0.2)
     costs[-1] = 50.0
     dense = linear(X, labels_of(y, costs), n_threads=n_threads)
