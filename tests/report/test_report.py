@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.metrics import accuracy_score, f1_score, hamming_loss
 
 from maxmargin import MultiLabelSVC
-from maxmargin.cli import main
+from maxmargin.cli import evaluate, main
 from maxmargin.cli.evaluate import report_command
 from maxmargin.cli.fit import fit_command
 from maxmargin.metrics import label_log_loss
@@ -253,6 +253,20 @@ def test_no_constant_answer_is_better_than_the_one_in_the_verdict(seed):
     sets = np.array(list(itertools.product([0, 1], repeat=5)))
     best = max(f1_score(truth, np.tile(each, (15, 1)), average="micro", zero_division=0) for each in sets)
     assert constant_measure(truth, truth, "micro F1") == pytest.approx(best)
+
+
+def test_split_names_a_part_of_the_tested_data_only(pages, monkeypatch, tmp_path):
+    """The baseline of --train learns from the training part, also with --split test."""
+    sizes = []
+    monkeypatch.setattr(
+        evaluate, "baseline", lambda stored, known, data: sizes.append((len(known), len(data))) or {}
+    )
+    file = str(pages["multilabel"].parent / "flags.mm")
+    for split in ([], ["--split", "test"]):
+        assert (
+            main(["report", file, "flags", "--train", "flags", *split, "-o", str(tmp_path / "r.html")]) == 0
+        )
+    assert sizes[0] == sizes[1] and sizes[0][0] != sizes[0][1]
 
 
 def test_the_constant_answer_is_chosen_on_the_training_labels_where_they_are_known():

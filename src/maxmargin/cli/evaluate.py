@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,9 @@ def report_command(
     beside: dict[str, Any] = {}
     if train is not None:
         is_file = source == "-" or Path(source).exists()
-        known = stored.read(train, reading.without_files() if is_file else reading, "train")
+        # --split names a part of DATA only.
+        options = replace(reading.without_files() if is_file else reading, split=None)
+        known = stored.read(train, options, "train")
         beside["training_labels"] = known.y
         if has_all_labels(known):
             beside |= baseline(stored, known, data) | {"thresholds": _thresholds(stored, known)}
