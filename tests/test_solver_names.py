@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -40,4 +41,5 @@ def test_a_report_names_the_solver(tmp_path):
     assert main(["fit", "iris", "-m", "multiclass", "-o", file]) == 0
     assert main(["report", file, "iris", "-o", str(page)]) == 0
     cells = re.findall(r"<t[dh][^>]*>([^<]*)</t", page.read_text())
-    assert cells[cells.index("ran") + 1] == last_step(maxmargin.load(file)).solver_
+    values = {value for name, value in pairwise(cells) if name == "solver"}
+    assert last_step(maxmargin.load(file)).solver_ in values
