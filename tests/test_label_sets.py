@@ -90,7 +90,7 @@ def test_a_stream_of_lists_takes_lists_of_one_length():
 @pytest.mark.parametrize(
     ("missing", "wrap"),
     [(None, list), (float("nan"), objects), (pd.NA, lambda rows: pd.Series(rows, dtype=object))],
-    ids=str,
+    ids=["None", "nan", "NA"],
 )
 def test_a_missing_row_is_a_sample_with_unknown_labels(missing, wrap):
     unknown = np.arange(60) % 5 == 0

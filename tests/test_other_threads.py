@@ -137,7 +137,7 @@ for name, (model, rows, labels, *cut) in fits.items():
 """
 
 
-def bits(blas_threads, n_jobs):
+def bits(blas_threads, n_jobs, **settings):
     """The bits of every model that a process with so many threads fits."""
     names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
     done = subprocess.run(
@@ -145,7 +145,7 @@ def bits(blas_threads, n_jobs):
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **dict.fromkeys(names, str(blas_threads))},
+        env={**os.environ, **dict.fromkeys(names, str(blas_threads)), **settings},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -153,3 +153,9 @@ def bits(blas_threads, n_jobs):
 
 def test_the_number_of_threads_does_not_change_the_model():
     assert bits(3, 2) == bits(1, 1)
+
+
+@pytest.mark.slow
+def test_loops_from_the_cache_compute_what_newly_compiled_ones_do(tmp_path):
+    settings = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    assert bits(1, 1, **settings) == bits(1, 1, **settings)

@@ -156,7 +156,8 @@ if ON:
 def compiled(function: Any = None, *, reorder: bool = False, allocates: bool = False) -> Any:
     """Compile `function`, which Python calls, on its first call, and store its machine code on disk.
 
-    `reorder` allows floating-point sums to be reordered, so that they run in SIMD. The plain function stays
+    `reorder` allows floating-point sums to be reordered, so that they run in SIMD. Loops inline it then, as
+    they do a helper. The plain function stays
     available as ``py_func``. Other loops may call an entry, too.
     """
     if function is None:
@@ -164,18 +165,22 @@ def compiled(function: Any = None, *, reorder: bool = False, allocates: bool = F
     if not ON:
         function.py_func = function
         return function
-    return Entry(function, _options(reorder) | {"_nrt": allocates})
+    return Entry(function, _options(reorder) | {"_nrt": allocates, "forceinline": reorder})
 
 
 def helper(function: Any = None, *, reorder: bool = False, hot: bool = False, allocates: bool = False) -> Any:
-    """Let loops call `function`; a `hot` one, called per sample or per number, is inlined."""
+    """Let loops call `function`; a `hot` one, called per sample or per number, is inlined.
+
+    One with `reorder` is inlined, too: LLVM may order the sums of two copies differently, and the copy that
+    runs would depend on what else the process has compiled.
+    """
     if function is None:
         return functools.partial(helper, reorder=reorder, hot=hot, allocates=allocates)
     if not ON:
         return function
     # Wrappers for calls from Python would take a fifth of the compile time.
     wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return Helper(function, _options(reorder) | wrappers | {"_nrt": allocates, "forceinline": hot})
+    return Helper(function, _options(reorder) | wrappers | {"_nrt": allocates, "forceinline": hot or reorder})
 
 
 def generic(function: Any) -> Any:

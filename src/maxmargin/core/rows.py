@@ -169,7 +169,7 @@ def _like(X: Any, values: np.ndarray) -> Any:
     return sp.csr_array((values, X.indices, X.indptr), shape=X.shape)
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def dot(a, b):
     """a . b of two short vectors."""
     total = a.dtype.type(0)
@@ -233,7 +233,7 @@ def row_add(rows, i, bias, step, w):
             w[indices[k]] += data[k] * step
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def _scores_in_lanes(rows, i, bias, W, at, lanes, scores):
     """scores[at : at + len(lanes)], summed in registers while the row is read."""
     data, indices, indptr, dense = rows
@@ -246,7 +246,7 @@ def _scores_in_lanes(rows, i, bias, W, at, lanes, scores):
     store(sums, scores, at)
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def row_scores(rows, i, bias, W, lo, hi, scores):
     """scores[lo:hi] = (x_i, bias)' W[:, lo:hi]; the last row of W belongs to the bias."""
     data, indices, indptr, dense = rows
@@ -276,7 +276,7 @@ def row_scores(rows, i, bias, W, lo, hi, scores):
                 scores[l] += x * w[l]
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def line_scores(rows, i, bias, W, scores):
     """scores = (x_i, bias)' W for a W whose rows are whole cache lines, with few readings of the row."""
     at, end = 0, W.shape[1]
@@ -298,7 +298,7 @@ def line_scores(rows, i, bias, W, scores):
             at += len(LINE)
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def _product_in_lanes(t, G, at, lanes, product):
     """product[at : at + len(lanes)], summed in registers while the rows of G are read."""
     sums = load_row(G, np.uint64(0), at, lanes)
@@ -308,7 +308,7 @@ def _product_in_lanes(t, G, at, lanes, product):
     store(sums, product, at)
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def vector_product(t, G, product):
     """product = t'G for a small matrix G of at least one row, in the groups of `row_scores`."""
     at, end = 0, G.shape[1]
@@ -328,7 +328,7 @@ def vector_product(t, G, product):
                 product[l] += t[k] * G[k, l]
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def row_outer(rows, i, bias, step, lo, hi, W):
     """W[:, lo:hi] += (x_i, bias) step[lo:hi]'; groups of sixteen columns without a step are skipped."""
     data, indices, indptr, dense = rows
@@ -355,7 +355,7 @@ def row_outer(rows, i, bias, step, lo, hi, W):
                 w[l] += x * step[l]
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def row_outer_few(rows, i, bias, step, few, n_few, W):
     """W[:, few] += (x_i, bias) step[few]' for a short list of columns; the same bits as `row_outer`."""
     data, indices, indptr, dense = rows

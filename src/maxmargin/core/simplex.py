@@ -53,7 +53,7 @@ def predicted_gain(gamma, slope, kappa, squared_length):
     return gamma * slope - 0.5 * gamma * gamma * kappa * squared_length
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def vertex_direction(alpha, H, c, top):
     """d.H and |d|^2 of the direction d = e_top - alpha."""
     mean, squares = 0.0, 0.0

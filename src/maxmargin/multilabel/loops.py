@@ -139,7 +139,7 @@ def rare_last(rows, frequent, first, last, indices, values):
             front += not rare
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def lane_costs(costs, i, l, lanes, y):
     """Boxes and margins of the entries of sample i from l on, one per lane; y are their signs."""
     _, weight, upper, margin, per_entry_margin = costs

@@ -406,7 +406,7 @@ def _passes(costs, work, l, n_on, line, size, separate, target, n_passes, draws)
     return worse < WORSE
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def dual_of(costs, work, l, line, state, size, known):
     """<m, alpha> - 1/2 |w|^2 (less the ridge of the squared hinge), shared direction included."""
     w, u = work.w, state[0]

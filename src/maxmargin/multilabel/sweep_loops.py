@@ -153,7 +153,7 @@ class Mixing(NamedTuple):
     factored: bool
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def lane_steps(i, lo, k, lanes, costs, geometry, a, mark, steps):
     """The steps (37) of the labels of sample i from lo + k on, one per lane; their scores are given.
 
@@ -402,7 +402,7 @@ def gather_entries(flags, costs, alpha, lists):
     lists.starts[flags.shape[0]] = e
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def lane_candidates(costs, i, l, lanes, f, alpha):
     """Bits of the entries of sample i from l on with a nonzero dual variable or a positive gradient."""
     old = load_row(alpha, i, l, lanes)

@@ -138,7 +138,7 @@ class BlockWork(NamedTuple):
 # Products of a row of X with W, a word of classes at a time.
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def nonzero_from(data, p, last, lanes):
     """The first position from p on with a nonzero in its word of a dense row, or the tail of the row."""
     while p + np.uint64(len(lanes)) <= last and not simd.any_nonzero(simd.load(data, p, lanes)):
@@ -146,7 +146,7 @@ def nonzero_from(data, p, last, lanes):
     return p
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def add_scores(row, W, o, lanes, H):
     """H += W' x for a word of classes from o on, in two sums that the processor adds in parallel."""
     data, indices, first, last, shift = row
@@ -163,7 +163,7 @@ def add_scores(row, W, o, lanes, H):
     simd.store(simd.add(a, b), H, o)
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def subtract_outer(row, W, o, lanes, step):
     """W -= x (x) step for a word of classes from o on, unless none of them moves."""
     data, indices, first, last, shift = row
@@ -180,7 +180,7 @@ def subtract_outer(row, W, o, lanes, step):
 # part of its type, so the products name each length.
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def add_all_scores(row, W, lanes, H):
     """H += W' x, by words."""
     L, width, o = len(lanes), W.shape[1], np.int64(0)
@@ -195,7 +195,7 @@ def add_all_scores(row, W, lanes, H):
         add_scores(row, W, o, lanes, H)
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def subtract_all_outer(row, W, lanes, step):
     """W -= x (x) step, by words."""
     L, width, o = len(lanes), W.shape[1], np.int64(0)
@@ -210,7 +210,7 @@ def subtract_all_outer(row, W, lanes, step):
         subtract_outer(row, W, o, lanes, step)
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def row_scores(rows, r, W, lanes, H):
     """H += W' x for row r; zeros of a long dense row are skipped a word at a time."""
     data, indices, indptr, dense = rows
@@ -231,7 +231,7 @@ def row_scores(rows, r, W, lanes, H):
         p = q
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def row_outer(rows, r, bias, step, lanes, W):
     """W -= (x, bias) (x) step for row r; zeros are skipped as in `row_scores`."""
     data, indices, indptr, dense = rows
@@ -256,7 +256,7 @@ def row_outer(rows, r, bias, step, lanes, W):
 # One block.
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def margins(problem, truth, rows, r, W, H):
     """Loss-augmented margins of row r, up to a constant."""
     d, lanes, bias = W.shape[0] - 1, problem.lanes, W.dtype.type(problem.bias)
@@ -266,7 +266,7 @@ def margins(problem, truth, rows, r, W, H):
     row_scores(rows, r, W, lanes, H)
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def kernel_margins(problem, truth, i, scores, H):
     """Loss-augmented margins of sample i, 0 for the truth; `PAD` for padded classes."""
     c, Delta = scores.shape[0], problem.Delta
@@ -277,7 +277,7 @@ def kernel_margins(problem, truth, i, scores, H):
         H[k] = PAD
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def subtract_kernel_row(step, row, scores):
     """Subtract step_k times the kernel row from the scores of every class that moved."""
     for k in range(scores.shape[0]):
@@ -287,7 +287,7 @@ def subtract_kernel_row(step, row, scores):
                 target[t] -= factor * row[t]
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def shift_and_reduce(alpha, base, lanes, H):
     """H -= base, the truth's; returns max H, the answer of the max-oracle (5), and alpha.H."""
     zero = simd.fill(H.dtype.type(0), simd.load(H, 0, lanes))
@@ -301,7 +301,7 @@ def shift_and_reduce(alpha, base, lanes, H):
     return simd.largest(top), simd.total(mean)
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def positive_sum(lanes, H):
     """sum_k max(H_k, 0)."""
     zero = simd.fill(H.dtype.type(0), simd.load(H, 0, lanes))
@@ -312,7 +312,7 @@ def positive_sum(lanes, H):
     return simd.total(sums)
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def project_simplex(alpha, H, largest, gap, kappa, lanes, v):
     """Projection of alpha + H / kappa: v = alpha + (H - largest) / kappa, theta and the support's size.
 
@@ -345,7 +345,7 @@ def project_simplex(alpha, H, largest, gap, kappa, lanes, v):
     return theta, size
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def exact_step(largest, gap, kappa, scale, lanes, work):
     """Replace the block by the projection of alpha + H / kappa on the simplex, its minimiser.
 
@@ -377,7 +377,7 @@ def exact_step(largest, gap, kappa, scale, lanes, work):
     return simd.total(slope), simd.total(squares)
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def exact_move(problem, i, c, work):
     """Solve the block of sample i exactly; `work.a` becomes the new block and `work.step` its costed move.
 
@@ -408,7 +408,7 @@ def exact_move(problem, i, c, work):
     return gap, cost * max(slope - 0.5 * kappa * squares, 0.0)
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def block_move(problem, rule, i, a, work):
     """Lines 6 to 9 of Algorithm 2 on block a of sample i: the target (9) and the step (10) of its rule.
 
@@ -465,7 +465,7 @@ def is_at_truth(alpha, c, truth):
     return moved == 0
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def normalised(loss, logs, state, c, truth, a):
     """A stored block in float64, exactly on its simplex in any precision of the state.
 

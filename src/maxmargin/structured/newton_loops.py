@@ -155,7 +155,7 @@ def proximal_pass(task, along, tau, anchor, samples, points, workspace, totals):
     totals[0], totals[1], totals[2], totals[3] = losses, means, linear, slope
 
 
-@helper(reorder=True, hot=True)
+@helper(reorder=True)
 def add_outer(x, factor, row, column, matrix):
     """Add factor x x' to the block of the matrix whose corner is (row, column)."""
     for f in range(x.size):
