@@ -196,4 +196,5 @@ def test_files_that_the_pages_name_exist():
     for page in [*pages, *PAGES, *(ROOT / "benchmarks" / "tried").glob("*.md")]:
         for found in named.findall(page.read_text("utf-8")):
             name = next(filter(None, found))
-            assert (ROOT / name).exists(), f"{page.name}: {name}"
+            is_built = name.startswith("docs/_build")
+            assert is_built or (ROOT / name).exists(), f"{page.name}: {name}"

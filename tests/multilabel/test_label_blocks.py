@@ -357,7 +357,7 @@ def test_constant_labels_empty_rows_and_one_sample():
 @pytest.mark.parametrize(
     "y, message",
     [
-        (sp.coo_array((np.ones(3), ([0, 0, 1], [1, 1, 0])), shape=(N, 3)), "given twice"),
+        (sp.coo_array((np.ones(3), ([0, 0, 1], [1, 1, 0])), shape=(N, 3)), "duplicate entries"),
         (sp.csr_array(2 * Y), "other than 0 and 1"),
         (np.where(Y == 1, np.nan, 0.0), "unknown entries"),
         ([None, *({"a"} if i % 2 else {"b"} for i in range(1, N))], "unknown entries"),

@@ -320,8 +320,8 @@ def _drop_removed(cls: type, state: dict[str, Any]) -> dict[str, Any]:
         if values is None:
             kept.pop(name, None)
         elif isinstance(values, str):
-            if (value := kept.pop(name, None)) is not None:
-                kept[values] = value
+            if kept.get(name) is not None:
+                kept[values] = kept.pop(name)
         elif isinstance(value := kept.get(name), str):
             kept[name] = values.get(value, value)
     return kept
