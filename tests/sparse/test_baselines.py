@@ -109,7 +109,7 @@ def test_one_vs_rest_takes_many_labels_and_constant_ones():
 def test_one_vs_rest_shares_its_time_limit(wine):
     X, y = wine
     machine = SparseOneVsRest(max_basis=100, rel_tol=0, time_limit=1e-6, random_state=0)
-    with pytest.warns(ConvergenceWarning, match="raise time_limit"):
+    with pytest.warns(ConvergenceWarning, match="increase time_limit"):
         machine.fit(X, y)
     assert machine.basis_sizes_.tolist() == [1, 1, 1]
     assert machine.predict(X).shape == y.shape

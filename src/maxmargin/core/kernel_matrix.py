@@ -287,9 +287,9 @@ class KernelMatrix:
     def combine_nonzeros(
         self, weights: np.ndarray, samples: np.ndarray, onto: np.ndarray | None = None
     ) -> np.ndarray:
-        """weights' K[samples], at all samples or those of `onto`, by the weights that are not zero alone.
+        """weights' K[samples], at all samples or those of `onto`, by the nonzero weights alone.
 
-        The values are those kept, where they are kept in the dtype of the weights, or computed anew in it.
+        Kernel values that are stored in the dtype of the weights are used; others are computed in it.
         """
         dtype, c = weights.dtype, weights.shape[1]
         used = np.flatnonzero(weights.any(axis=1))

@@ -19,7 +19,7 @@ shares
 
 the second term measures how well F is minimised, and the first how far F is from P. When the second is small
 beside the first, the anchor moves to t(W) and tau shrinks. Both terms vanish at the optimum. Usually 15 to 40
-steps are enough, whatever C and the conditioning of X. The best points of P and D are kept separately.
+steps are enough, for any C and conditioning of X. The best points of P and D are kept separately.
 
 Columns of W that share a step form a group: each label alone, or all classes. Arrays are column-major, groups
 x columns x samples, and groups x columns x features for weights.

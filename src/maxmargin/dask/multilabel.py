@@ -250,8 +250,7 @@ max_iter, time_limit, n_jobs, random_state, verbose
     memory_limit : float, default=2048
         With ``client="here"``: memory in MiB, without data in files; at least 32. Dual variables are in a
         temporary file, in the folder that the environment variable TMPDIR names. Unless `working_rows` is
-        given, data of up to 24 MiB (X, and 16 bytes for each label of each row) is loaded whatever the limit
-        is.
+        given, data of up to 24 MiB (X, and 16 bytes for each label of each row) is loaded with any limit.
 
     Attributes
     ----------

@@ -7,9 +7,9 @@ The parts hold no state: V = X'A and the dual variables (sparse, as most are zer
 part is read again, and nothing else is lost.
 
 In one process, for rows in files, a round deals all rows with a share of the gap at random to sets that fit
-the memory, and solves for each set in turn to a low accuracy. Every round deals anew, as rows that always
-move together make the weights oscillate between the sets. Runs of neighbouring rows stay together, because
-they are read from a file in one piece. The dual variables are in a temporary file.
+the memory, and solves for each set in turn to a low accuracy. Every round draws other sets, because rows that
+always move together make the weights oscillate between the sets. Runs of neighbouring rows stay together,
+because they are read from a file in one piece. The dual variables are in a temporary file.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ FEW_ROWS = 10_000
 DEALS, RUN = 3, 16
 # A worker needs the memory of ROOM times the rows of a solve, and PER_ENTRY bytes for each of their labels.
 ROOM, PER_ENTRY = 4, 16
-# Smallest memory limit in MiB of a fit in one process; and bytes of X and PER_ENTRY of y that are loaded
-# whatever the limit is, as Python and its imports need several times as much.
+# Smallest memory limit in MiB of a fit in one process; and bytes of X and PER_ENTRY of y that are loaded with
+# any limit, because Python and its imports need several times as much.
 LEAST, LOADED = 32, 24 << 20
 # Bytes of a fit in one process per row, per weight of a feature, per label of a row of a set, and in any
 # case; and how many copies of the rows of a set it holds. Measured by `experiments/out_of_core.py`.

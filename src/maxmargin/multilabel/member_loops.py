@@ -5,7 +5,7 @@ Every other negative sample i has alpha_i = u lambda_i: one number u per label m
 shared direction m = sum_i lambda_i x_i.
 
 The rows of active samples are copied side by side and their features are numbered in order of appearance, so
-that a label needs little memory whatever n_samples and n_features are. Features are sorted by falling
+that the memory of a label does not grow with n_samples and n_features. Features are sorted by falling
 frequency, and the first ones keep their numbers.
 
 Python calls only `ascend`: its parts take the same arrays and share their helpers.

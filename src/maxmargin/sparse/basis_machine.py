@@ -331,7 +331,7 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
             return
         if cut is not None:
             outcome, solution = cut
-            remedy = "raise time_limit to go on" if outcome.reason == "time_limit" else outcome.reason
+            remedy = "increase time_limit" if outcome.reason == "time_limit" else outcome.reason
             message = (
                 f"the search for a basis was cut short, with {len(solution.basis)} of max_basis="
                 f"{self.max_basis} vectors; the model is usable ({remedy})."

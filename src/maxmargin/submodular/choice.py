@@ -106,7 +106,7 @@ ROWS = (
         "interior",
         few_weights,
         interior,
-        "Few weights and pairs: one system in all of them, whatever the scale of features and C.",
+        "Few weights and pairs: one system in all of them, for any scale of features and C.",
         "benchmarks/results/submodular_sets.csv",
     ),
     Row(

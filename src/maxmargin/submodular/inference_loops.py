@@ -253,7 +253,7 @@ def exact_search(scores, truth, graph, max_nodes, chosen, hints, answer, work):
     saves cuts and changes no result.
 
     A node lowers its bound by cuts, first over the chords through k and k + 1: a maximiser with more than k
-    labels asks for a flatter chord, one with fewer for a steeper one. The last of each kind stay in `large`
+    labels leads to a flatter chord, one with fewer to a steeper one. The last of each kind stay in `large`
     and `small`. Then over the lines through 1/(m + n1) at the m where both meet. There
 
         U(y) = level(y) - 2 p (k - m) B   with   level(y) = 1 + s(y) - 2 p / (m + n1):
