@@ -12,13 +12,7 @@ from benchmarks.__main__ import MODELS, main, races
 from benchmarks.race import RESULTS, Setting
 
 ROOT = Path(__file__).parents[2]
-# Races that take seconds even at toy size, by model or name.
-LONG = {"growth", "commands", "gpu", "equal_objective"}
-ALL = [
-    pytest.param(model, name, id=f"{model}-{name}", marks=[pytest.mark.slow] if LONG & {model, name} else [])
-    for model in MODELS
-    for name in races(model)
-]
+ALL = [pytest.param(model, name, id=f"{model}-{name}") for model in MODELS for name in races(model)]
 
 
 def columns(path):
@@ -26,6 +20,7 @@ def columns(path):
         return next(csv.reader(line for line in file if not line.startswith("#")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "name"), ALL)
 def test_every_race_runs_at_toy_size(model, name, tmp_path):
     races(model)[name](Setting(small=True, out=tmp_path))
